@@ -1,0 +1,2 @@
+//! The `fsprobe` program.
+fn main() {}

@@ -1,0 +1,209 @@
+//! Sessions and their append-only logs: what happened, in which order, and which attachments and
+//! paths it refers to.
+//!
+//! Promises: seq is dense from 0 within a generation (I6); an append is acknowledged after it is
+//! durable (I5); only the closed list of positions makes a reference. Leaves to others: who may
+//! read a session (`access`), the bytes a reference names (`store`).
+
+mod error;
+mod event;
+
+use std::fmt;
+
+pub use error::JournalError;
+pub use event::{Event, EventType, NewEvent, ParseEventTypeError, Presented};
+
+use crate::model::{
+    AttachmentId, AttachmentRef, ByteCount, Digest, FileName, LogGeneration, PrincipalId, Seq,
+    SessionHandle, SessionId, Timestamp,
+};
+
+/// A session's header and where its log stands now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Session {
+    /// The server's name for it, the only one that stands in addresses.
+    pub handle: SessionHandle,
+    /// Its own id, as its source wrote it.
+    pub id: SessionId,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// The absolute directory its declared paths are relative to, as its header has it.
+    pub cwd: Option<String>,
+    /// The numbering its seqs belong to.
+    pub generation: LogGeneration,
+    /// The next seq: the number of events so far.
+    pub next_seq: Seq,
+}
+
+/// What a host states when it creates a session.
+#[derive(Clone, Debug)]
+pub struct NewSession {
+    /// The server's name for it, drawn at random by the caller.
+    pub handle: SessionHandle,
+    /// Its own id; unique per host.
+    pub id: SessionId,
+    /// The directory its declared paths are relative to.
+    pub cwd: Option<String>,
+    /// The host that creates it and alone may write to it.
+    pub host: PrincipalId,
+    /// Who may read it, besides its host.
+    pub owners: Vec<PrincipalId>,
+    /// When.
+    pub created_at: Timestamp,
+}
+
+/// What an append made durable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Appended {
+    /// The numbering of `first` and `last`.
+    pub generation: LogGeneration,
+    /// The seq of the first event appended.
+    pub first: Seq,
+    /// The seq of the last event appended.
+    pub last: Seq,
+    /// The head of the session's hash chain after the last event.
+    pub head: Digest,
+}
+
+/// A contiguous run of events.
+#[derive(Clone, Debug)]
+pub struct Page {
+    /// The numbering of the events.
+    pub generation: LogGeneration,
+    /// The events, oldest first.
+    pub events: Vec<Event>,
+    /// Whether older events exist before the first of these.
+    pub has_more: bool,
+}
+
+/// A file attachment a session's log refers to, for listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Referenced {
+    /// The reference.
+    pub reference: AttachmentRef,
+    /// The first event that refers to it.
+    pub seq: Seq,
+}
+
+/// A path an event declares, with its address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Declared {
+    /// The numbering of `seq`.
+    pub generation: LogGeneration,
+    /// The `deliverables/presented` event.
+    pub seq: Seq,
+    /// The position in the event's `files`, from 0.
+    pub index: u32,
+    /// What the entry says; a claim, not a permission.
+    pub presented: Presented,
+}
+
+/// Where a page of a listing starts and how many rows it may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Rows to pass over.
+    pub offset: u64,
+    /// The most rows to return.
+    pub limit: u32,
+}
+
+/// A source of sessions. The database of native sessions is one; a DSH home is another.
+///
+/// Every call blocks; the service makes them from a bounded pool. A session is addressed by its
+/// handle; whether the caller may see it was decided before (`access`).
+pub trait Source: fmt::Debug + Send + Sync {
+    /// The session's header and present length.
+    ///
+    /// # Errors
+    /// [`JournalError::NotFound`] when there is none; [`JournalError::Corrupt`] when its log cannot
+    /// be read.
+    fn session(&self, session: SessionHandle) -> Result<Session, JournalError>;
+
+    /// A page of events that ends before `before` (or at the end), oldest first, at most `limit`.
+    ///
+    /// # Errors
+    /// As [`Source::session`]; [`JournalError::StaleGeneration`] when `generation` is not the
+    /// present one.
+    fn page(
+        &self,
+        session: SessionHandle,
+        generation: Option<LogGeneration>,
+        before: Option<Seq>,
+        limit: usize,
+    ) -> Result<Page, JournalError>;
+
+    /// The attachments the session's log refers to, in order of first reference.
+    ///
+    /// # Errors
+    /// As [`Source::session`].
+    fn references(
+        &self,
+        session: SessionHandle,
+        window: Window,
+    ) -> Result<Vec<Referenced>, JournalError>;
+
+    /// The session's own reference to this content, under `name` when one is given, else its first.
+    ///
+    /// # Errors
+    /// As [`Source::session`]; [`JournalError::NotFound`] when the log has no such reference.
+    fn reference(
+        &self,
+        session: SessionHandle,
+        id: AttachmentId,
+        name: Option<&FileName>,
+    ) -> Result<AttachmentRef, JournalError>;
+
+    /// The paths the session's log declares, in order.
+    ///
+    /// # Errors
+    /// As [`Source::session`].
+    fn declared(
+        &self,
+        session: SessionHandle,
+        window: Window,
+    ) -> Result<Vec<Declared>, JournalError>;
+}
+
+/// A journal that can be written to: the native one.
+pub trait Journal: Source {
+    /// Creates a session; returns after it is durable.
+    ///
+    /// # Errors
+    /// [`JournalError::Exists`] when the host has a session of this id; [`JournalError::NotDurable`]
+    /// when the flush failed.
+    fn create(&self, new: NewSession) -> Result<Session, JournalError>;
+
+    /// Appends events; returns after they are durable. All of them or none.
+    ///
+    /// # Errors
+    /// [`JournalError::UnknownReference`] when an event refers to content that was neither uploaded
+    /// to nor referenced by this session; [`JournalError::SeqMismatch`] when `expected` is not the
+    /// next seq; [`JournalError::Refused`] when an event breaks a bound;
+    /// [`JournalError::NotDurable`] when the flush failed: nothing more is taken until restart.
+    fn append(
+        &self,
+        session: SessionHandle,
+        events: Vec<NewEvent>,
+        expected: Option<Seq>,
+    ) -> Result<Appended, JournalError>;
+
+    /// Records that this content was uploaded to the session, so that its events may refer to it;
+    /// charges the session's quota by `reference.bytes`, once per (content, name). Returns after it
+    /// is durable.
+    ///
+    /// # Errors
+    /// [`JournalError::OverQuota`] when the session's quota does not allow it;
+    /// [`JournalError::NotDurable`] when the flush failed.
+    fn record_upload(
+        &self,
+        session: SessionHandle,
+        reference: &AttachmentRef,
+        at: Timestamp,
+    ) -> Result<(), JournalError>;
+
+    /// Refuses early: whether an upload of `bytes` more could be charged to the session now.
+    ///
+    /// # Errors
+    /// [`JournalError::OverQuota`] when it could not.
+    fn admit_upload(&self, session: SessionHandle, bytes: ByteCount) -> Result<(), JournalError>;
+}

@@ -1,0 +1,19 @@
+//! Hands out files from directories that something untrusted still writes to, and immutable
+//! attachments, so that what arrives is exactly what was meant: from inside, whole, and the
+//! approved bytes.
+//!
+//! A request travels through the modules in the order below: parsed ids, a grant, a proof, a pinned
+//! file, a spool, a stored object, a verified stream. ARCHITECTURE.md draws the picture;
+//! SECURITY.md states the promises I1 to I15 that docs and tests cite.
+
+// Values: parsed once, at the edge.
+pub mod model;
+
+// Bytes in motion.
+pub mod spool;
+
+// Mechanisms, strangers to each other.
+#[cfg(feature = "service")]
+pub mod journal;
+#[cfg(feature = "service")]
+pub mod store;

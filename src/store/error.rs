@@ -1,0 +1,65 @@
+use std::io;
+
+use thiserror::Error;
+
+use crate::model::{ByteCount, Digest};
+
+/// Why the store gave no bytes, or took none.
+#[derive(Debug, Error)]
+pub enum StoreError {
+    /// No object of this digest (and name, where names matter) is here.
+    #[error("no object {0}")]
+    NotFound(Digest),
+    /// Something else than a plain, singly named file stands where the object should be.
+    #[error("what stands at {0} is not an object")]
+    NotAnObject(Digest),
+    /// The object's length is not the one its reference states.
+    #[error("object {digest} has {found} bytes, not {expected}")]
+    LengthMismatch {
+        /// The object.
+        digest: Digest,
+        /// The length its reference states.
+        expected: ByteCount,
+        /// The length on disk.
+        found: ByteCount,
+    },
+    /// The object's content is not what its name says.
+    #[error("object {0} fails verification")]
+    DigestMismatch(Digest),
+    /// The object moved while it was read.
+    #[error("object {0} changed during the transfer")]
+    Changed(Digest),
+    /// The one who wanted the bytes has gone.
+    #[error("cancelled")]
+    Cancelled,
+    /// No room: bytes, inodes or quota of the data filesystem.
+    #[error("no space left on the data filesystem")]
+    Full(#[source] io::Error),
+    /// A flush failed earlier; the store takes nothing more until it is reopened.
+    #[error("the store takes no more content after a failed flush")]
+    Degraded,
+    /// No descriptor or memory was left.
+    #[error("out of descriptors or memory")]
+    Resource(#[source] io::Error),
+    /// Anything else the system said.
+    #[error("{action} failed")]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl StoreError {
+    /// Sorts what the system said while `action` was tried.
+    pub(crate) fn from_io(action: &'static str, source: io::Error) -> Self {
+        use rustix::io::Errno;
+        match Errno::from_io_error(&source) {
+            Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => Self::Full(source),
+            Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => Self::Resource(source),
+            _ => Self::Io { action, source },
+        }
+    }
+}

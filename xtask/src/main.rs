@@ -1,0 +1,2 @@
+//! The checks of the project as commands.
+fn main() {}
