@@ -9,6 +9,10 @@
 // Values: parsed once, at the edge.
 pub mod model;
 
+// Where blocking work runs.
+#[cfg(feature = "service")]
+pub mod pool;
+
 // Bytes in motion.
 pub mod spool;
 
