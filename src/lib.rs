@@ -21,3 +21,7 @@ pub mod spool;
 pub mod journal;
 #[cfg(feature = "service")]
 pub mod store;
+
+// Requests and answers.
+#[cfg(feature = "service")]
+pub mod http;

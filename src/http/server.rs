@@ -1,0 +1,1 @@
+//! The accept loop: connections, their limits, and how they end.
