@@ -25,3 +25,7 @@ pub mod store;
 // Requests and answers.
 #[cfg(feature = "service")]
 pub mod http;
+
+// Builds the parts and starts them.
+#[cfg(feature = "service")]
+pub mod config;
