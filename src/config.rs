@@ -33,6 +33,8 @@ use crate::model::{ByteCount, JournalLimits, Limits};
 const MAX_FILE: u64 = 1 << 20;
 /// What a variable that overrides a setting starts with.
 const PREFIX: &str = "HOLDFAST_";
+/// What a variable that steers the project's own tests starts with.
+const TEST_PREFIX: &str = "HOLDFAST_TEST_";
 /// Variables of the command line, which are no settings (`cli`).
 const NOT_SETTINGS: [&str; 6] = [
     "HOLDFAST_CONFIG",
@@ -411,7 +413,10 @@ fn override_of(
     let Ok(variable) = variable.into_string() else {
         return Ok(None);
     };
-    if !variable.starts_with(PREFIX) || NOT_SETTINGS.contains(&variable.as_str()) {
+    let setting = variable.starts_with(PREFIX)
+        && !variable.starts_with(TEST_PREFIX)
+        && !NOT_SETTINGS.contains(&variable.as_str());
+    if !setting {
         return Ok(None);
     }
     match value.into_string() {

@@ -1,2 +1,131 @@
 //! The checks of the project as commands.
-fn main() {}
+//!
+//! `cargo xtask test` sets up what the tests need and runs every check a change must pass;
+//! `cargo xtask long` runs what takes too long for every change and writes what it saw.
+
+#![forbid(unsafe_code)]
+
+mod long;
+mod packages;
+mod step;
+
+use std::process::ExitCode;
+
+use step::Steps;
+
+const HELP: &str = "\
+The checks of the project.
+
+  cargo xtask test    set up, then format, lints, builds, tests, docs, fuzz targets, licences
+  cargo xtask setup   only install what the tests need
+  cargo xtask long    the long suite: large files, long races; writes target/long/report.txt
+";
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    match (arguments.next().as_deref(), arguments.next()) {
+        (Some("test"), None) => test(),
+        (Some("setup"), None) => {
+            packages::install();
+            ExitCode::SUCCESS
+        }
+        (Some("long"), None) => long::run(),
+        (None | Some("help" | "--help" | "-h"), None) => {
+            step::say(HELP);
+            ExitCode::SUCCESS
+        }
+        _ => {
+            step::say(HELP);
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn test() -> ExitCode {
+    packages::install();
+    let mut steps = Steps::default();
+    steps.cargo("format", &["fmt", "--all", "--check"]);
+    steps.cargo(
+        "lints",
+        &[
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--features",
+            "holdfast/_seams",
+            "--",
+            "-D",
+            "warnings",
+        ],
+    );
+    steps.cargo(
+        "lints of the lean library",
+        &[
+            "clippy",
+            "-p",
+            "holdfast",
+            "--lib",
+            "--no-default-features",
+            "--",
+            "-D",
+            "warnings",
+        ],
+    );
+    steps.cargo(
+        "lints of what is released",
+        &[
+            "clippy", "-p", "holdfast", "--lib", "--bins", "--", "-D", "warnings",
+        ],
+    );
+    steps.cargo(
+        "lints of the lean prober",
+        &[
+            "clippy",
+            "-p",
+            "fsprobe",
+            "--lib",
+            "--no-default-features",
+            "--",
+            "-D",
+            "warnings",
+        ],
+    );
+    steps.cargo(
+        "tests",
+        &[
+            "test",
+            "--workspace",
+            "--features",
+            "holdfast/_seams",
+            "--no-fail-fast",
+        ],
+    );
+    steps.cargo_with(
+        "docs",
+        &[
+            "doc",
+            "--workspace",
+            "--no-deps",
+            "--features",
+            "holdfast/_seams",
+        ],
+        &[("RUSTDOCFLAGS", "-D warnings")],
+    );
+    if step::is_file("fuzz/Cargo.toml") {
+        steps.cargo(
+            "fuzz targets",
+            &["check", "--manifest-path", "fuzz/Cargo.toml"],
+        );
+    } else {
+        steps.skip("fuzz targets", "there is no fuzz/Cargo.toml");
+    }
+    if step::succeeds("cargo", &["deny", "--version"]) {
+        steps.cargo("licences and advisories", &["deny", "check"]);
+    } else {
+        steps.skip(
+            "licences and advisories",
+            "cargo deny is not installed (cargo install cargo-deny)",
+        );
+    }
+    steps.finish()
+}

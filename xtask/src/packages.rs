@@ -1,0 +1,78 @@
+//! Installs the few programs the tests call, when this machine lacks them.
+
+use std::process::{Command, Stdio};
+
+use crate::step::{say, succeeds};
+
+/// A program the tests call, and the Debian package that has it.
+const NEEDED: [(&str, &str, &str); 7] = [
+    ("strace", "strace", "kill at every system call"),
+    (
+        "mkfs.ext4",
+        "e2fsprogs",
+        "power cuts on a filesystem of our own",
+    ),
+    (
+        "mkfs.xfs",
+        "xfsprogs",
+        "power cuts on a filesystem of our own",
+    ),
+    ("losetup", "mount", "power cuts on a filesystem of our own"),
+    ("curl", "curl", "downloads as a person would do them"),
+    ("sha256sum", "coreutils", "checks as a person would do them"),
+    ("c++", "g++", "the fuzzing engine"),
+];
+
+/// Installs what is missing where that is possible, and says what it did or what is left to do.
+///
+/// Tests that miss a program print a `skipped` line of their own; nothing here makes them fail.
+pub(crate) fn install() {
+    let missing: Vec<_> = NEEDED
+        .iter()
+        .filter(|(program, ..)| !is_on_path(program))
+        .collect();
+    if missing.is_empty() {
+        return say("== setup: everything the tests call is here");
+    }
+    let mut packages: Vec<&str> = missing.iter().map(|(_, package, _)| *package).collect();
+    packages.dedup();
+    say("== setup: missing");
+    for (program, package, purpose) in &missing {
+        say(format_args!("  {program} (package {package}): {purpose}"));
+    }
+    if !is_on_path("apt-get") || !succeeds("sh", &["-c", "test \"$(id -u)\" = 0"]) {
+        return say(format_args!(
+            "  not installed (needs root and apt-get); as root: apt-get install {}",
+            packages.join(" ")
+        ));
+    }
+    say(format_args!(
+        "  installing: apt-get install {}",
+        packages.join(" ")
+    ));
+    let ran = apt(&["-q", "update"])
+        && apt(&[
+            &["-qy", "--no-install-recommends", "install"],
+            packages.as_slice(),
+        ]
+        .concat());
+    if !ran {
+        say("  apt-get failed; tests that need these programs will say that they are skipped");
+    }
+}
+
+fn apt(arguments: &[&str]) -> bool {
+    Command::new("apt-get")
+        .args(arguments)
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+fn is_on_path(program: &str) -> bool {
+    // System administration programs are often off a user's PATH though they are installed.
+    let script = "PATH=\"$PATH:/usr/sbin:/sbin\"; command -v \"$1\"";
+    succeeds("sh", &["-c", script, "sh", program])
+}
