@@ -7,6 +7,7 @@
 
 mod error;
 mod event;
+pub mod references;
 
 use std::fmt;
 
