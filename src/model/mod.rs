@@ -35,6 +35,6 @@ pub use limits::{JournalLimits, Limits};
 pub use media_type::MediaType;
 pub use redact::Redacted;
 pub use reference::{AttachmentKind, AttachmentRef};
-pub use rel_path::{MAX_COMPONENT, MAX_COMPONENTS, MAX_PATH, ParsePathError, RelPath};
+pub use rel_path::{MAX_COMPONENT, MAX_COMPONENTS, MAX_PATH, ParsePathError, RelPath, Shown};
 pub use seq::{LogGeneration, Seq};
 pub use size::ByteCount;

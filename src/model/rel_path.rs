@@ -101,8 +101,19 @@ impl RelPath {
 }
 
 impl fmt::Display for RelPath {
-    /// Lossless text: printable UTF-8 as it is, a backslash doubled, every other byte as `\xNN`.
-    /// Control and bidirectional-format characters are escaped, so the text is safe in a terminal.
+    /// As [`Shown`].
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Shown(&self.0).fmt(f)
+    }
+}
+
+/// Any bytes as lossless text: printable UTF-8 as it is, a backslash doubled, every other byte as
+/// `\xNN`. Control and bidirectional-format characters are escaped, so the text is safe in a
+/// terminal.
+#[derive(Clone, Copy, Debug)]
+pub struct Shown<'a>(pub &'a [u8]);
+
+impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for chunk in self.0.utf8_chunks() {
             for character in chunk.valid().chars() {
