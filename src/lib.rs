@@ -19,6 +19,7 @@ pub mod spool;
 // Mechanisms, strangers to each other.
 #[cfg(feature = "service")]
 pub mod journal;
+pub mod pinned;
 #[cfg(feature = "service")]
 pub mod store;
 

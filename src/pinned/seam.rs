@@ -1,0 +1,50 @@
+#![forbid(unsafe_code)]
+
+/// A named place in a read at which the world may change.
+///
+/// Each is passed after what it names happened, except [`Step::Read`], which is passed before the
+/// read at its offset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Step {
+    /// Nothing has been looked up yet.
+    Begun,
+    /// The walk holds the component of this index, from 0. `openat2` has no such step.
+    Component {
+        /// The component's position in the path.
+        index: u32,
+    },
+    /// The path led to a descriptor that can only be asked, not read.
+    Resolved,
+    /// That descriptor is a plain file within the ceiling and the root's policy.
+    Examined,
+    /// The same file is open for reading.
+    Reopened,
+    /// The file's length and times before the first read are known.
+    Stamped,
+    /// About to read at this offset, in bytes.
+    Read {
+        /// Where.
+        offset: u64,
+    },
+    /// The last read is done; whether the file held still is not known yet.
+    Copied,
+}
+
+/// Calls out at every [`Step`]. Production passes `()`, which costs nothing; a test or the prober
+/// passes a closure that attacks there.
+pub trait Seam {
+    /// The read is at `step`.
+    fn at(&mut self, step: Step);
+}
+
+impl Seam for () {
+    #[inline(always)]
+    fn at(&mut self, _step: Step) {}
+}
+
+impl<F: FnMut(Step)> Seam for F {
+    fn at(&mut self, step: Step) {
+        self(step);
+    }
+}
