@@ -23,6 +23,9 @@ pub mod pinned;
 #[cfg(feature = "service")]
 pub mod store;
 
+// Decisions: they make grants and proofs.
+pub mod gate;
+
 // Requests and answers.
 #[cfg(feature = "service")]
 pub mod http;
