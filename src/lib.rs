@@ -24,6 +24,8 @@ pub mod pinned;
 pub mod store;
 
 // Decisions: they make grants and proofs.
+#[cfg(feature = "service")]
+pub mod deliverable;
 pub mod gate;
 
 // Requests and answers.
