@@ -72,6 +72,24 @@ impl SpoolDir {
     /// [`SpoolError::Full`], [`SpoolError::Unsupported`], [`SpoolError::Resource`] or
     /// [`SpoolError::Io`], as `open(2)` with `O_TMPFILE` fails.
     pub fn create(&self, limit: ByteCount) -> Result<SpoolWriter, SpoolError> {
+        self.create_within(None, limit, ByteCount::ZERO)
+    }
+
+    /// An empty spool that also leaves `reserve` bytes of the filesystem free, and sets aside the
+    /// `declared` length at once where the filesystem can.
+    ///
+    /// # Errors
+    /// As [`SpoolDir::create`]; [`SpoolError::OverLimit`] when `declared` passes `limit`, and
+    /// [`SpoolError::Full`] when it would use the reserve.
+    pub fn create_within(
+        &self,
+        declared: Option<ByteCount>,
+        limit: ByteCount,
+        reserve: ByteCount,
+    ) -> Result<SpoolWriter, SpoolError> {
+        if declared.is_some_and(|declared| declared > limit) {
+            return Err(SpoolError::OverLimit { limit });
+        }
         let fd = rustix::fs::openat(
             &self.0,
             ".",
@@ -79,12 +97,35 @@ impl SpoolDir {
             Mode::RUSR,
         )
         .map_err(io::Error::from)?;
-        Ok(SpoolWriter {
+        let mut writer = SpoolWriter {
             file: File::from(fd),
             digester: Digester::default(),
             len: 0,
             limit,
-        })
+            reserve,
+            checked: 0,
+        };
+        let declared = declared.unwrap_or_default();
+        writer.find_room(declared.get())?;
+        if declared >= SET_ASIDE {
+            set_aside(&writer.file, declared)?;
+        }
+        Ok(writer)
+    }
+}
+
+/// How much may be written before the free space is looked at again.
+const STEP: u64 = 4 << 20;
+/// From this declared length on, room is set aside before the first byte.
+const SET_ASIDE: ByteCount = ByteCount::mib(1);
+
+/// Sets room for `len` bytes aside without changing the file's length.
+fn set_aside(file: &File, len: ByteCount) -> Result<(), SpoolError> {
+    use rustix::{fs::FallocateFlags, io::Errno};
+    match rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, 0, len.get()) {
+        // Not every filesystem can; then the writes find out.
+        Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INTR) => Ok(()),
+        Err(errno) => Err(io::Error::from(errno).into()),
     }
 }
 
@@ -95,9 +136,29 @@ pub struct SpoolWriter {
     digester: Digester,
     len: u64,
     limit: ByteCount,
+    /// What must stay free on the filesystem.
+    reserve: ByteCount,
+    /// Up to this length the free space was found sufficient.
+    checked: u64,
 }
 
 impl SpoolWriter {
+    /// Makes sure that the filesystem has room up to length `end` and some more beside the reserve.
+    fn find_room(&mut self, end: u64) -> Result<(), SpoolError> {
+        if self.reserve == ByteCount::ZERO {
+            self.checked = u64::MAX;
+            return Ok(());
+        }
+        let free = rustix::fs::fstatvfs(&self.file).map_err(io::Error::from)?;
+        let free = free.f_bavail.saturating_mul(free.f_frsize);
+        let needed = end.saturating_sub(self.len);
+        if free.saturating_sub(self.reserve.get()) <= needed {
+            return Err(SpoolError::Full(io::ErrorKind::StorageFull.into()));
+        }
+        self.checked = end.saturating_add(STEP);
+        Ok(())
+    }
+
     /// Appends `bytes`; all of them or an error.
     ///
     /// # Errors
@@ -107,6 +168,9 @@ impl SpoolWriter {
         let end = ByteCount::new(self.len).saturating_add(bytes.len().into());
         if end > self.limit {
             return Err(SpoolError::OverLimit { limit: self.limit });
+        }
+        if end.get() > self.checked {
+            self.find_room(end.get())?;
         }
         self.file.write_all_at(bytes, self.len)?;
         self.digester.update(bytes);

@@ -2,7 +2,11 @@ use std::io;
 
 use thiserror::Error;
 
-use crate::model::{ByteCount, Digest};
+use super::layout::LayoutError;
+use crate::{
+    model::{ByteCount, Digest},
+    spool::SpoolError,
+};
 
 /// Why the store gave no bytes, or took none.
 #[derive(Debug, Error)]
@@ -38,6 +42,18 @@ pub enum StoreError {
     /// A flush failed earlier; the store takes nothing more until it is reopened.
     #[error("the store takes no more content after a failed flush")]
     Degraded,
+    /// Another pass over the same object took longer than a caller may wait.
+    #[error("object {0} is still being verified for somebody else")]
+    Busy(Digest),
+    /// The content is larger than allowed.
+    #[error("content is larger than {limit}")]
+    OverLimit {
+        /// The ceiling.
+        limit: ByteCount,
+    },
+    /// The filesystem lacks something the store cannot do without.
+    #[error("the data filesystem cannot link unnamed files")]
+    Unsupported(#[source] io::Error),
     /// No descriptor or memory was left.
     #[error("out of descriptors or memory")]
     Resource(#[source] io::Error),
@@ -60,6 +76,32 @@ impl StoreError {
             Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => Self::Full(source),
             Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => Self::Resource(source),
             _ => Self::Io { action, source },
+        }
+    }
+
+    /// Sorts what went wrong with a directory while `action` was tried.
+    pub(crate) fn from_layout(action: &'static str, error: LayoutError) -> Self {
+        if let LayoutError::Io { source, .. } | LayoutError::Full(source) = error {
+            return Self::from_io(action, source);
+        }
+        Self::Io {
+            action,
+            source: io::Error::other(error),
+        }
+    }
+}
+
+impl From<SpoolError> for StoreError {
+    fn from(error: SpoolError) -> Self {
+        match error {
+            SpoolError::OverLimit { limit } => Self::OverLimit { limit },
+            SpoolError::Full(source) => Self::Full(source),
+            SpoolError::Unsupported(source) => Self::Unsupported(source),
+            SpoolError::Resource(source) => Self::Resource(source),
+            SpoolError::Io(source) => Self::Io {
+                action: "writing a spool",
+                source,
+            },
         }
     }
 }

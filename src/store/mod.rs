@@ -4,7 +4,14 @@
 //! that fails verification yields a byte (I4). Leaves to others: who may have an object (`access`),
 //! what refers to it (`journal`).
 
+#![forbid(unsafe_code)]
+
+pub mod collect;
 mod error;
+mod files;
+pub mod layout;
+pub mod local;
+pub mod verified;
 
 use std::{fmt, fs::File};
 
@@ -12,7 +19,7 @@ pub use error::StoreError;
 
 use crate::{
     model::{AttachmentRef, ByteCount, Digest},
-    spool::Spool,
+    spool::{Spool, SpoolWriter},
 };
 
 /// Where objects can be opened from. A DSH home is one; the local store is another.
@@ -31,6 +38,18 @@ pub trait Objects: fmt::Debug + Send + Sync {
 
 /// Where content is kept.
 pub trait Store: Objects {
+    /// An empty spool for content that is to be committed here; it refuses the first byte past
+    /// `limit`. Room for a `declared` length is found before the first byte.
+    ///
+    /// # Errors
+    /// [`StoreError::OverLimit`] when `declared` passes `limit`; [`StoreError::Full`] when the
+    /// filesystem has no room beside its reserve; [`StoreError::Degraded`] after a flush failed.
+    fn spool(
+        &self,
+        declared: Option<ByteCount>,
+        limit: ByteCount,
+    ) -> Result<SpoolWriter, StoreError>;
+
     /// Makes a spool's content durable under its digest.
     ///
     /// When the object is there already it is verified, and replaced when bad. The returned pin keeps
@@ -69,7 +88,7 @@ pub struct Stored {
     len: ByteCount,
     outcome: CommitOutcome,
     /// Dropped once the reference is durable.
-    pin: Option<Box<dyn fmt::Debug + Send + Sync>>,
+    _pin: Option<Box<dyn fmt::Debug + Send + Sync>>,
 }
 
 impl Stored {
@@ -84,7 +103,7 @@ impl Stored {
             digest,
             len,
             outcome,
-            pin,
+            _pin: pin,
         }
     }
 
