@@ -27,7 +27,10 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-use crate::model::{ByteCount, JournalLimits, Limits};
+use crate::{
+    gate::Mode,
+    model::{ByteCount, JournalLimits, Limits},
+};
 
 /// The largest configuration file that is read, in bytes.
 const MAX_FILE: u64 = 1 << 20;
@@ -58,7 +61,7 @@ pub struct Config {
     /// How clients reach the service when that is not `http://` and `listen`.
     pub public_url: Option<PublicUrl>,
     /// Whether a proof may open the gate.
-    pub deliverables: DeliverablesMode,
+    pub deliverables: Mode,
     /// The directories whose files may be presented, in the file's order.
     pub roots: Vec<RootConfig>,
     /// Every bound.
@@ -72,17 +75,6 @@ pub struct RootConfig {
     pub name: RootName,
     /// The directory; it may be or contain links, and is resolved once, at start.
     pub path: PathBuf,
-}
-
-/// Whether path deliverables can be released at all (I3).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum DeliverablesMode {
-    /// Never: they are listed, with the reason.
-    #[default]
-    MetadataOnly,
-    /// When a current report proves pinning for this host and root.
-    WhenProven,
 }
 
 /// The name of a root.
@@ -271,7 +263,7 @@ struct Settings {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct DeliverablesSettings {
-    mode: Option<DeliverablesMode>,
+    mode: Option<Opening>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -316,7 +308,7 @@ impl Settings {
             data: data.unwrap_or_else(|| base.join("data")),
             listen: self.listen.unwrap_or(DEFAULT_LISTEN),
             public_url: self.public_url,
-            deliverables: self.deliverables.mode.unwrap_or_default(),
+            deliverables: self.deliverables.mode.map_or_else(Mode::default, |mode| mode.0),
             roots: self
                 .root
                 .into_iter()
@@ -544,6 +536,9 @@ fn line_of_root(text: &str, i: usize) -> usize {
     line_of(text, at.unwrap_or(0))
 }
 
+/// Whether path deliverables can be released at all.
+#[derive(Debug)]
+struct Opening(Mode);
 /// A path that is not empty.
 #[derive(Debug)]
 struct Place(PathBuf);
@@ -576,6 +571,10 @@ macro_rules! from_text {
 }
 
 from_text! {
+    Opening: |text: &str| match Mode::parse(text) {
+        Some(mode) => Ok(Self(mode)),
+        None => Err("the mode is `metadata-only` or `when-proven`"),
+    };
     RootName: RootName::parse;
     PublicUrl: PublicUrl::parse;
     Place: |text: &str| match text {
@@ -685,8 +684,11 @@ fn within<'de, D: Deserializer<'de>>(
 mod tests {
     use std::{ffi::OsString, net::SocketAddr, path::Path, time::Duration};
 
-    use super::{Config, ConfigError, DEFAULT_LISTEN, DeliverablesMode};
-    use crate::model::{ByteCount, Limits};
+    use super::{Config, ConfigError, DEFAULT_LISTEN};
+    use crate::{
+        gate::Mode,
+        model::{ByteCount, Limits},
+    };
 
     fn parse(text: &str, environment: &[(&str, &str)]) -> Result<Config, ConfigError> {
         let environment = environment
@@ -704,7 +706,7 @@ mod tests {
         let config = parse("", &[]).unwrap();
         assert_eq!(config.data, Path::new("/etc/holdfast/data"));
         assert_eq!(config.listen, DEFAULT_LISTEN);
-        assert_eq!(config.deliverables, DeliverablesMode::MetadataOnly);
+        assert_eq!(config.deliverables, Mode::MetadataOnly);
         assert_eq!(config.limits, Limits::default());
         assert!(config.roots.is_empty() && config.public_url.is_none());
     }
@@ -736,7 +738,7 @@ mod tests {
         let url = config.public_url.unwrap();
         assert_eq!(url.to_string(), "https://files.example.org/tools");
         assert_eq!(url.authority(), "files.example.org");
-        assert_eq!(config.deliverables, DeliverablesMode::WhenProven);
+        assert_eq!(config.deliverables, Mode::WhenProven);
         assert_eq!(config.limits.file, ByteCount::gib(2));
         assert_eq!(config.limits.stall, Duration::from_secs(5));
         assert_eq!(config.limits.connections, 7);
@@ -765,7 +767,7 @@ mod tests {
         assert_eq!(config.limits.connections, 9);
         assert_eq!(config.limits.journal.events_per_page, 11);
         assert_eq!(config.limits.file, ByteCount::kib(3));
-        assert_eq!(config.deliverables, DeliverablesMode::WhenProven);
+        assert_eq!(config.deliverables, Mode::WhenProven);
         assert_eq!(config.data, Path::new("elsewhere"));
     }
 
@@ -816,7 +818,7 @@ mod tests {
             ),
             (
                 "[deliverables]\nmode = \"open\"\n",
-                ":2: deliverables.mode: unknown variant",
+                ":2: deliverables.mode: the mode is",
             ),
             ("public_url = \"ftp://x\"\n", ":1: public_url: a public URL"),
             (
