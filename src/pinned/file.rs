@@ -6,14 +6,16 @@ use rustix::{
     io::Errno,
 };
 
-use super::{Facts, Kind, Mounts, PinnedError, Resolver, Root, Seam, Step, root::filesystem_of};
+use super::{
+    Facts, Kind, Mounts, PinnedError, Resolver, Seam, Step, place::Place, root::filesystem_of,
+};
 use crate::model::ByteCount;
 
 /// An object held by descriptor, so that renames no longer matter. It can be asked, not read.
 #[derive(Debug)]
 pub struct PinnedFile<'root> {
-    root: &'root Root,
     handle: OwnedFd,
+    place: Place<'root>,
     resolver: Resolver,
 }
 
@@ -27,16 +29,16 @@ pub struct Examined<'root> {
 /// A pinned plain file, open for reading.
 #[derive(Debug)]
 pub struct OpenFile<'root> {
-    pub(super) root: &'root Root,
     pub(super) file: OwnedFd,
+    pub(super) place: Place<'root>,
     pub(super) resolver: Resolver,
 }
 
 impl<'root> PinnedFile<'root> {
-    pub(super) fn new(root: &'root Root, handle: OwnedFd, resolver: Resolver) -> Self {
+    pub(super) fn new(handle: OwnedFd, place: Place<'root>, resolver: Resolver) -> Self {
         Self {
-            root,
             handle,
+            place,
             resolver,
         }
     }
@@ -61,7 +63,7 @@ impl<'root> PinnedFile<'root> {
         if self.is_synthetic()? {
             return Err(PinnedError::NotRegular(Kind::Synthetic));
         }
-        self.root.policy().admit(&facts)?;
+        self.place.root().policy().admit(&facts)?;
         if facts.size > limit {
             return Err(PinnedError::OverLimit { limit });
         }
@@ -74,8 +76,8 @@ impl<'root> PinnedFile<'root> {
 
     /// A process filesystem makes its files up while they are read; reading some has effects.
     fn is_synthetic(&self) -> Result<bool, PinnedError> {
-        match self.root.policy().mounts {
-            Mounts::Deny => Ok(self.root.is_procfs()),
+        match self.place.root().policy().mounts {
+            Mounts::Deny => Ok(self.place.root().is_procfs()),
             Mounts::Allow => Ok(filesystem_of(&self.handle)? == PROC_SUPER_MAGIC),
         }
     }
@@ -106,11 +108,11 @@ impl<'root> Examined<'root> {
     /// `open(2)` of `/proc/self/fd/N`, `statx(2)`. Keeps I2.
     pub fn reopen<S: Seam>(self, seam: &mut S) -> Result<OpenFile<'root>, PinnedError> {
         let PinnedFile {
-            root,
             handle,
+            place,
             resolver,
         } = self.pinned;
-        let proc_fd = root.proc_fd();
+        let proc_fd = place.root().proc_fd();
         let file = proc_fd.reopen(&handle).map_err(|errno| match errno {
             Errno::ACCESS if proc_fd.may_read(&handle) => {
                 PinnedError::Changed("it was moved to where this process may not read")
@@ -126,8 +128,8 @@ impl<'root> Examined<'root> {
         }
         seam.at(Step::Reopened);
         Ok(OpenFile {
-            root,
             file,
+            place,
             resolver,
         })
     }

@@ -17,6 +17,7 @@
 mod error;
 mod facts;
 mod file;
+mod place;
 mod policy;
 mod proc_fd;
 mod resolve;

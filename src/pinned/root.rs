@@ -12,8 +12,8 @@ use rustix::{
 };
 
 use super::{
-    Facts, Identity, PinnedError, PinnedFile, Policy, Resolver, Seam, Step, proc_fd::ProcFd,
-    resolve,
+    Facts, Identity, PinnedError, PinnedFile, Policy, Resolver, Seam, Step, place::Place,
+    proc_fd::ProcFd, resolve,
 };
 use crate::model::RelPath;
 
@@ -91,9 +91,10 @@ impl Root {
         seam: &mut S,
     ) -> Result<PinnedFile<'_>, PinnedError> {
         seam.at(Step::Begun);
-        let handle = resolve::resolve(self, path, resolver, seam)?;
+        let found = resolve::resolve(self, path, resolver, seam)?;
         seam.at(Step::Resolved);
-        Ok(PinnedFile::new(self, handle, resolver))
+        let place = Place::new(self, found.parent, path.file_name());
+        Ok(PinnedFile::new(found.handle, place, resolver))
     }
 
     /// Whether the configured path still leads to the directory held. Serving goes on either way.

@@ -22,6 +22,8 @@ pub enum Step {
     Reopened,
     /// The file's length and times before the first read are known.
     Stamped,
+    /// Where the root's policy asks for it: the file's only name is the one it was found by.
+    Confirmed,
     /// About to read at this offset, in bytes.
     Read {
         /// Where.

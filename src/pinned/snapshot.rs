@@ -87,10 +87,13 @@ impl OpenFile<'_> {
         seam: &mut S,
     ) -> Result<Snapshot, PinnedError> {
         let before = Facts::of(&self.file)?;
-        self.root.policy().admit(&before)?;
+        self.place.root().policy().admit(&before)?;
         seam.at(Step::Stamped);
+        self.place.confirm(before.identity)?;
+        seam.at(Step::Confirmed);
         copy(&self.file, &mut spool, bounds, seam)?;
         seam.at(Step::Copied);
+        bounds.check()?;
         let after = Facts::of(&self.file)?;
         if spool.len() != before.size {
             return Err(PinnedError::Changed("its length is not what it was"));

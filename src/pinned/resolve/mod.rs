@@ -15,6 +15,8 @@ use rustix::{
 use super::{Facts, Identity, Mounts, PinnedError, Root, Seam, root::filesystem_of};
 use crate::model::RelPath;
 
+pub(super) use walk::open_component;
+
 /// How a path becomes a descriptor. Each has its own proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Resolver {
@@ -44,12 +46,22 @@ impl fmt::Display for Resolver {
     }
 }
 
+/// What a path led to.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// The object; neither a link nor on a refused mount.
+    pub(super) handle: OwnedFd,
+    /// The directory it was found in, none for the root itself. Kept only where the root's policy
+    /// asks which names a file has.
+    pub(super) parent: Option<OwnedFd>,
+}
+
 pub(super) fn resolve<S: Seam>(
     root: &Root,
     path: &RelPath,
     resolver: Resolver,
     seam: &mut S,
-) -> Result<OwnedFd, PinnedError> {
+) -> Result<Found, PinnedError> {
     match resolver {
         Resolver::Openat2 => openat2::resolve(root, path),
         Resolver::Walk => walk::resolve(root, path, seam),

@@ -6,15 +6,15 @@ use std::{
 };
 
 use rustix::{
-    fd::OwnedFd,
+    fd::{AsFd, OwnedFd},
     fs::{Mode, OFlags, ResolveFlags, openat2},
     io::Errno,
 };
 
-use super::{admit_no_link, walk};
+use super::{Found, admit_no_link, walk};
 use crate::{
     model::RelPath,
-    pinned::{Mounts, PinnedError, Root},
+    pinned::{Facts, HardLinks, Mounts, PinnedError, Root},
 };
 
 /// How often a lookup that raced with renames or mounts is tried.
@@ -22,11 +22,83 @@ const TRIES: u32 = 128;
 /// How long.
 const BUDGET: Duration = Duration::from_millis(50);
 
-/// One system call that cannot leave the root and follows no link.
-pub(super) fn resolve(root: &Root, path: &RelPath) -> Result<OwnedFd, PinnedError> {
-    if root.openat2.absent.load(Ordering::Relaxed) {
-        root.openat2.missing.fetch_add(1, Ordering::Relaxed);
-        return Err(ABSENT);
+/// One system call that cannot leave the root and follows no link; two more where the directory of
+/// the file must be held as well.
+pub(super) fn resolve(root: &Root, path: &RelPath) -> Result<Found, PinnedError> {
+    let started = Instant::now();
+    let mut crossings = 0_u32;
+    for _ in 0..TRIES {
+        match attempt(root, path) {
+            Ok(Some(found)) => return Ok(found),
+            Ok(None) | Err(Failure::Errno(Errno::INTR | Errno::AGAIN)) => {}
+            Err(Failure::Errno(Errno::XDEV)) => {
+                // A mount, or an ancestor that was being renamed. Only the second passes.
+                crossings = crossings.saturating_add(1);
+                if crossings > 1 {
+                    diagnose(root, path)?;
+                }
+            }
+            Err(Failure::Errno(Errno::LOOP)) => {
+                diagnose(root, path)?;
+                // The link is gone again; what the kernel saw stands.
+                return Err(PinnedError::DeniedSymlink);
+            }
+            Err(Failure::Errno(errno)) => {
+                return Err(PinnedError::from_errno("resolving a path", errno));
+            }
+            Err(Failure::Refused(error)) => return Err(error),
+        }
+        if started.elapsed() > BUDGET {
+            break;
+        }
+    }
+    Err(PinnedError::Busy("renames or mounts raced with the lookup"))
+}
+
+/// Why one attempt failed.
+enum Failure {
+    /// The kernel's answer; some of them are worth another try.
+    Errno(Errno),
+    /// Settled.
+    Refused(PinnedError),
+}
+
+impl From<PinnedError> for Failure {
+    fn from(error: PinnedError) -> Self {
+        Self::Refused(error)
+    }
+}
+
+/// Nothing when the file and its directory were not found at the same place.
+fn attempt(root: &Root, path: &RelPath) -> Result<Option<Found>, Failure> {
+    let handle = open_beneath(root, root, path.as_bytes())?;
+    // With `O_PATH` and `O_NOFOLLOW` the last component may be a link all the same: the handle is
+    // then the link itself.
+    let facts = admit_no_link(root, &handle)?;
+    let directory = match path.as_bytes().iter().rposition(|&byte| byte == b'/') {
+        Some(slash) if root.policy().hard_links == HardLinks::Deny => &path.as_bytes()[..slash],
+        Some(_) | None => {
+            let parent = None;
+            return Ok(Some(Found { handle, parent }));
+        }
+    };
+    let parent = open_beneath(root, root, directory)?;
+    let named = match open_beneath(root, &parent, path.file_name()) {
+        Ok(named) => named,
+        // The name went away between the two lookups: the next attempt says what is there now.
+        Err(Failure::Errno(Errno::NOENT | Errno::NOTDIR)) => return Ok(None),
+        Err(failure) => return Err(failure),
+    };
+    let same = Facts::of(&named)?.identity == facts.identity;
+    let parent = Some(parent);
+    Ok(same.then_some(Found { handle, parent }))
+}
+
+fn open_beneath(root: &Root, directory: impl AsFd, path: &[u8]) -> Result<OwnedFd, Failure> {
+    let state = &root.openat2;
+    if state.absent.load(Ordering::Relaxed) {
+        state.missing.fetch_add(1, Ordering::Relaxed);
+        return Err(Failure::Refused(ABSENT));
     }
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut beneath =
@@ -34,47 +106,20 @@ pub(super) fn resolve(root: &Root, path: &RelPath) -> Result<OwnedFd, PinnedErro
     if root.policy().mounts == Mounts::Deny {
         beneath |= ResolveFlags::NO_XDEV;
     }
-    let started = Instant::now();
-    let mut crossings = 0_u32;
-    for _ in 0..TRIES {
-        match openat2(root, path.as_bytes(), flags, Mode::empty(), beneath) {
-            Ok(handle) => {
-                // With `O_PATH` and `O_NOFOLLOW` the last component may be a link all the same: the
-                // handle is then the link itself.
-                admit_no_link(root, &handle)?;
-                return Ok(handle);
-            }
-            Err(Errno::INTR | Errno::AGAIN) => {}
-            Err(Errno::XDEV) => {
-                // A mount, or an ancestor that was being renamed. Only the second passes.
-                crossings = crossings.saturating_add(1);
-                if crossings > 1 {
-                    diagnose(root, path)?;
-                }
-            }
-            Err(Errno::LOOP) => {
-                diagnose(root, path)?;
-                // The link is gone again; what the kernel saw stands.
-                return Err(PinnedError::DeniedSymlink);
-            }
-            Err(Errno::NOSYS) => {
-                root.openat2.absent.store(true, Ordering::Relaxed);
-                root.openat2.missing.fetch_add(1, Ordering::Relaxed);
-                return Err(ABSENT);
-            }
-            Err(Errno::PERM) => {
-                // `O_PATH` asks no permission of the file, so a filter said this. It may hold for
-                // this thread alone: never remembered.
-                root.openat2.filtered.fetch_add(1, Ordering::Relaxed);
-                return Err(PinnedError::Unsupported("a filter forbids openat2"));
-            }
-            Err(errno) => return Err(PinnedError::from_errno("resolving a path", errno)),
+    openat2(directory, path, flags, Mode::empty(), beneath).map_err(|errno| match errno {
+        Errno::NOSYS => {
+            state.absent.store(true, Ordering::Relaxed);
+            state.missing.fetch_add(1, Ordering::Relaxed);
+            Failure::Refused(ABSENT)
         }
-        if started.elapsed() > BUDGET {
-            break;
+        Errno::PERM => {
+            // `O_PATH` asks no permission of the file, so a filter said this. It may hold for this
+            // thread alone: never remembered.
+            state.filtered.fetch_add(1, Ordering::Relaxed);
+            Failure::Refused(PinnedError::Unsupported("a filter forbids openat2"))
         }
-    }
-    Err(PinnedError::Busy("renames or mounts raced with the lookup"))
+        errno => Failure::Errno(errno),
+    })
 }
 
 const ABSENT: PinnedError = PinnedError::Unsupported("the kernel has no openat2");

@@ -6,7 +6,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::{admit_mount, admit_no_link};
+use super::{Found, admit_mount, admit_no_link};
 use crate::{
     model::RelPath,
     pinned::{Facts, PinnedError, Root, Seam, Step},
@@ -18,30 +18,36 @@ pub(super) fn resolve<S: Seam>(
     root: &Root,
     path: &RelPath,
     seam: &mut S,
-) -> Result<OwnedFd, PinnedError> {
-    let mut held: Option<OwnedFd> = None;
+) -> Result<Found, PinnedError> {
+    let mut parent: Option<OwnedFd> = None;
     let mut components = path.components().zip(0..).peekable();
     while let Some((name, index)) = components.next() {
-        let next = match &held {
+        let handle = match &parent {
             None => open_component(root, name),
             Some(directory) => open_component(directory, name),
         }?;
         // The mount first, as the kernel does: what lies on a refused mount is not looked at.
-        admit_mount(root, Facts::of(&next)?.identity)?;
-        let facts = admit_no_link(root, &next)?;
-        if components.peek().is_some() && facts.kind != FileType::Directory {
+        admit_mount(root, Facts::of(&handle)?.identity)?;
+        let facts = admit_no_link(root, &handle)?;
+        seam.at(Step::Component { index });
+        if components.peek().is_none() {
+            return Ok(Found { handle, parent });
+        }
+        if facts.kind != FileType::Directory {
             return Err(PinnedError::NotFound);
         }
-        held = Some(next);
-        seam.at(Step::Component { index });
+        parent = Some(handle);
     }
-    // A `RelPath` has at least one component.
-    held.ok_or(PinnedError::NotFound)
+    // Not reached: a `RelPath` has at least one component.
+    Err(PinnedError::NotFound)
 }
 
 /// Without `O_DIRECTORY`, which would report a link and a file alike. `name` has no slash: one at
 /// its end would defeat `O_NOFOLLOW`.
-fn open_component(directory: impl AsFd, name: &[u8]) -> Result<OwnedFd, PinnedError> {
+pub(in crate::pinned) fn open_component(
+    directory: impl AsFd,
+    name: &[u8],
+) -> Result<OwnedFd, PinnedError> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     loop {
         match openat(&directory, name, flags, Mode::empty()) {
