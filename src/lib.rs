@@ -13,7 +13,9 @@ pub mod model;
 #[cfg(feature = "service")]
 pub mod pool;
 
-// Bytes in motion.
+// Bytes in motion, and foreign directories read in place.
+#[cfg(feature = "service")]
+mod beneath;
 pub mod spool;
 
 // Mechanisms, strangers to each other.

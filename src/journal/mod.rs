@@ -5,6 +5,7 @@
 //! durable (I5); only the closed list of positions makes a reference. Leaves to others: who may
 //! read a session (`access`), the bytes a reference names (`store`).
 
+pub mod dsh;
 mod error;
 mod event;
 pub mod references;
