@@ -116,6 +116,11 @@ impl ForeignDir {
         Ok(Self(rustix::fs::open(path, flags, Mode::empty())?))
     }
 
+    /// Another handle on this directory.
+    pub(crate) fn again(&self) -> Result<Self, BeneathError> {
+        Ok(Self(self.0.try_clone()?))
+    }
+
     /// The directory `name` in this one.
     ///
     /// # Errors

@@ -16,6 +16,8 @@ pub mod pool;
 // Bytes in motion, and foreign directories read in place.
 #[cfg(feature = "service")]
 mod beneath;
+#[cfg(feature = "service")]
+pub mod home;
 pub mod spool;
 
 // Mechanisms, strangers to each other.

@@ -699,7 +699,9 @@ mod tests {
 
     fn object(path: &Path, content: &[u8]) -> PathBuf {
         let name = Digest::of(content).to_string();
-        path.join("objects/sha256").join(name.split_at(2).0).join(&name)
+        path.join("objects/sha256")
+            .join(name.split_at(2).0)
+            .join(&name)
     }
 
     fn cases(path: &Path) -> Vec<PathBuf> {

@@ -9,13 +9,15 @@
 use std::{
     collections::VecDeque,
     fmt,
+    fs::File,
     io::{self, BufRead as _},
+    os::unix::fs::FileExt as _,
 };
 
 use zstd::stream::raw::{DParameter, Decoder, Operation as _};
 
 use super::{limits::DshLimits, names::Encoding};
-use crate::model::ByteCount;
+use crate::{beneath::Stamp, model::ByteCount};
 
 /// How much is read from the file, and decoded, at a time.
 const CHUNK: usize = 128 << 10;
@@ -29,16 +31,30 @@ const MAGIC: [u8; 4] = 0xFD2F_B528_u32.to_le_bytes();
 pub(crate) trait ReadAt {
     /// Reads at `offset` into `buf`; nothing only at the end.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// Whether the content may be another than when reading began.
+    fn moved(&self) -> io::Result<bool>;
 }
 
-impl ReadAt for std::fs::File {
+/// An open log and what the system said of it when it was opened.
+#[derive(Debug)]
+pub(crate) struct LogFile {
+    pub(crate) file: File,
+    pub(crate) stamp: Stamp,
+}
+
+impl ReadAt for LogFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         loop {
-            match std::os::unix::fs::FileExt::read_at(self, buf, offset) {
+            match self.file.read_at(buf, offset) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 done => return done,
             }
         }
+    }
+
+    fn moved(&self) -> io::Result<bool> {
+        Ok(Stamp::of(&self.file)? != self.stamp)
     }
 }
 
@@ -53,6 +69,10 @@ impl ReadAt for &[u8] {
             to.copy_from_slice(from);
         }
         Ok(n)
+    }
+
+    fn moved(&self) -> io::Result<bool> {
+        Ok(false)
     }
 }
 
@@ -168,14 +188,6 @@ impl<'a> Lines<'a> {
     /// How the lines ended, once [`Lines::next`] has given none.
     pub(crate) fn end(&self) -> Option<End> {
         self.end
-    }
-
-    /// Whether the frame that begins at `place` was read to its end.
-    pub(crate) fn has_finished(&self, place: Place) -> bool {
-        match &self.feed.frames {
-            None => true,
-            Some(frames) => !frames.open || frames.begins > place.offset,
-        }
     }
 
     /// Reads the last few MiB again and compares: proof that nothing of what was read was rolled
@@ -488,6 +500,10 @@ mod tests {
                 // Short reads are honest too.
                 let few = buf.len().min(7);
                 self.0.read_at(&mut buf[..few], offset)
+            }
+
+            fn moved(&self) -> std::io::Result<bool> {
+                Ok(false)
             }
         }
         let part = Part(bytes);

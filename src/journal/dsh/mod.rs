@@ -19,6 +19,8 @@
 
 mod limits;
 mod lines;
+mod log;
+mod logs;
 mod names;
 mod row;
 
