@@ -308,7 +308,10 @@ impl Settings {
             data: data.unwrap_or_else(|| base.join("data")),
             listen: self.listen.unwrap_or(DEFAULT_LISTEN),
             public_url: self.public_url,
-            deliverables: self.deliverables.mode.map_or_else(Mode::default, |mode| mode.0),
+            deliverables: self
+                .deliverables
+                .mode
+                .map_or_else(Mode::default, |mode| mode.0),
             roots: self
                 .root
                 .into_iter()

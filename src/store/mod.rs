@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod collect;
+pub mod dsh;
 mod error;
 mod files;
 pub mod layout;
