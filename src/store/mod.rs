@@ -8,6 +8,8 @@
 
 pub mod collect;
 pub mod dsh;
+#[cfg(any(test, feature = "_seams"))]
+pub mod conformance;
 mod error;
 mod files;
 pub mod layout;
