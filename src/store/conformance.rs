@@ -296,7 +296,7 @@ fn spoilt_during_a_transfer_gives_no_wrong_byte(rig: &dyn Rig, content: &[u8], h
         Err(StoreError::Changed(_)) => {
             assert!(!how.leaves_the_file_alone(), "cut without need: {how:?}");
         }
-        Err(other) => assert!(false, "cut for another reason: {how:?}: {other:?}"),
+        Err(other) => panic_with(&how, &other),
     }
 }
 
@@ -360,9 +360,10 @@ fn the_same_bytes_heal_a_spoilt_object(rig: &impl StoreRig, content: &[u8], how:
     if !rig.spoil(&reference, how) {
         return;
     }
-    let (expected, aside) = match how {
-        Spoil::Removed => (CommitOutcome::Created, 0),
-        _ => (CommitOutcome::Healed, 1),
+    let (expected, aside) = if how == Spoil::Removed {
+        (CommitOutcome::Created, 0)
+    } else {
+        (CommitOutcome::Healed, 1)
     };
     assert_eq!(committed(rig, content, how), expected, "{how:?}");
     assert_eq!(rig.set_aside(), aside, "the bad copy is kept: {how:?}");

@@ -652,8 +652,13 @@ mod tests {
         _dir: tempfile::TempDir,
     }
 
+    /// In memory where that is possible: what flushes are for is seen by the crash tests.
     fn fixture() -> Fixture {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+        fixture_in(dir.unwrap())
+    }
+
+    fn fixture_in(dir: tempfile::TempDir) -> Fixture {
         let path = dir.path().join("data");
         let data = DataDir::init_on(&path, Filesystems::Any).unwrap();
         let options = LocalOptions {
@@ -759,7 +764,7 @@ mod tests {
 
     #[test]
     fn objects_are_readable_by_us_alone_and_leave_nothing_in_staging() {
-        let f = fixture();
+        let f = fixture_in(tempfile::tempdir().unwrap());
         put(&f.store, b"content").unwrap();
         let object = fs::metadata(object(&f.path, Digest::of(b"content"))).unwrap();
         assert_eq!(object.permissions().mode() & 0o7777, 0o400);

@@ -785,7 +785,7 @@ mod tests {
                 |f| {
                     f.writer()
                         .write_all_at(&vec![0; f.content.len()], 0)
-                        .unwrap()
+                        .unwrap();
                 },
                 BLOCK,
             ),
