@@ -9,6 +9,10 @@
 // Values: parsed once, at the edge.
 pub mod model;
 
+// The one leaf with `unsafe`.
+#[cfg(feature = "service")]
+mod sys;
+
 // Where blocking work runs.
 #[cfg(feature = "service")]
 pub mod pool;

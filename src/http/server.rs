@@ -1,1 +1,440 @@
 //! The accept loop: connections, their limits, and how they end.
+//!
+//! Promises: everything a peer can hold is bounded (I11): the number of connections, the time for a
+//! whole head counted from the accept, the size and count of its fields, and the time without
+//! progress in either direction, measured by what the peer acknowledged. A peer that is given up is
+//! reset, so that the kernel keeps nothing for it. A request with an ambiguous target, host or length
+//! never reaches the service. Leaves to others: what a request means.
+
+#![forbid(unsafe_code)]
+
+mod life;
+mod listener;
+mod socket;
+
+use std::{
+    convert::Infallible,
+    io,
+    pin::{Pin, pin},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Poll},
+    time::{Duration, Instant},
+};
+
+use axum::body::{Body, Bytes};
+use http::{HeaderValue, Request, Response, header};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::TokioIo;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+pub use self::{
+    life::Cut,
+    listener::{Listener, Peer},
+};
+use self::{
+    life::{Life, Patience},
+    socket::{Counted, Socket},
+};
+use super::semantics::{self, AuthorityError, Coding, Host};
+use crate::model::Limits;
+
+/// How long a connection that has ended stays open for the peer to read the last answer.
+const LINGER: Duration = Duration::from_secs(2);
+/// The least room for a connection's buffers beside a request's head.
+const BUFFER: usize = 32 * 1024;
+/// The wait after the system refused a connection for want of descriptors or memory.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// What answers requests.
+pub trait Handler: Clone + Send + Sync + 'static {
+    /// Answers a request. Its extensions hold the [`Peer`] and the [`Host`].
+    ///
+    /// Dropped when the peer goes away or is given up.
+    fn answer(&self, request: Request<Body>) -> impl Future<Output = Response<Body>> + Send;
+
+    /// Renders a refusal that was decided before routing.
+    fn refuse(&self, refusal: Refusal) -> Response<Body>;
+}
+
+/// Why a request was refused before it reached the service. Its connection is closed afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Target or host: 400, a target that is too long 414.
+    Authority(AuthorityError),
+    /// Two lengths, or a transfer coding other than `chunked` alone: 400.
+    Framing,
+}
+
+/// Counts of connections: for metrics, and for tests that look for leaks.
+#[derive(Debug, Default)]
+pub struct Traffic {
+    live: AtomicU64,
+    accepted: AtomicU64,
+    refused: AtomicU64,
+    cut: AtomicU64,
+}
+
+impl Traffic {
+    /// Connections held at this moment.
+    #[must_use]
+    pub fn live(&self) -> u64 {
+        self.live.load(Ordering::Relaxed)
+    }
+
+    /// Connections accepted since the start.
+    #[must_use]
+    pub fn accepted(&self) -> u64 {
+        self.accepted.load(Ordering::Relaxed)
+    }
+
+    /// Connections closed at once: a peer that may not connect.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// Connections given up while they waited for the peer.
+    #[must_use]
+    pub fn cut(&self) -> u64 {
+        self.cut.load(Ordering::Relaxed)
+    }
+}
+
+/// How a drain went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drained {
+    /// Connections that were reset because they were still busy at the deadline.
+    pub cut: u64,
+}
+
+/// Serves `listener` until `shutdown` is ready, then drains.
+///
+/// At [`Limits::connections`] no more are accepted: they wait in the kernel's bounded queue, not in
+/// ours. On shutdown nothing is accepted any more, idle connections close, requests under way finish
+/// within [`Limits::drain`], and what is left is reset. Returns once the last connection has gone.
+pub async fn serve<H: Handler>(
+    listener: Listener,
+    handler: H,
+    limits: &Limits,
+    traffic: Arc<Traffic>,
+    shutdown: impl Future<Output = ()>,
+) -> Drained {
+    let server = Server {
+        handler,
+        http: http(limits),
+        patience: Patience::of(limits),
+        traffic,
+        drain: CancellationToken::new(),
+        kill: CancellationToken::new(),
+    };
+    let tasks = TaskTracker::new();
+    let room = Arc::new(Semaphore::new(limits.connections));
+    let mut shutdown = pin!(shutdown);
+    loop {
+        let accepted = tokio::select! {
+            () = &mut shutdown => break,
+            accepted = accept(&listener, &room) => accepted,
+        };
+        let (permit, socket, peer) = match accepted {
+            Ok(accepted) => accepted,
+            // The peer went away first.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
+            Err(error) => {
+                tracing::warn!(%error, "no connection could be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        if !peer.may_connect() {
+            server.traffic.refused.fetch_add(1, Ordering::Relaxed);
+            continue;
+        }
+        let held = Held::new(Arc::clone(&server.traffic), permit);
+        tasks.spawn(server.clone().connection(socket, peer, held));
+    }
+    drop(listener);
+    tasks.close();
+    server.drain.cancel();
+    if tokio::time::timeout(limits.drain, tasks.wait())
+        .await
+        .is_ok()
+    {
+        return Drained { cut: 0 };
+    }
+    let cut = server.traffic.live();
+    server.kill.cancel();
+    tasks.wait().await;
+    Drained { cut }
+}
+
+async fn accept(
+    listener: &Listener,
+    room: &Arc<Semaphore>,
+) -> io::Result<(OwnedSemaphorePermit, Socket, Peer)> {
+    let permit = Arc::clone(room).acquire_owned().await;
+    let permit = permit.expect("nobody closes the semaphore");
+    let (socket, peer) = listener.accept().await?;
+    Ok((permit, socket, peer))
+}
+
+/// The HTTP library with our bounds. Its own head timer is off: it starts too late and ends too
+/// early, the watch of [`life`] covers the whole head from the accept on.
+fn http(limits: &Limits) -> http1::Builder {
+    let head = usize::try_from(limits.request_head.get()).unwrap_or(usize::MAX);
+    let mut http = http1::Builder::new();
+    http.header_read_timeout(None)
+        .max_header_size(head)
+        .max_headers(limits.request_fields)
+        .max_buf_size(head.saturating_add(BUFFER));
+    http
+}
+
+/// A connection's place among the others, given back when it ends.
+struct Held {
+    traffic: Arc<Traffic>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Held {
+    fn new(traffic: Arc<Traffic>, permit: OwnedSemaphorePermit) -> Self {
+        traffic.accepted.fetch_add(1, Ordering::Relaxed);
+        traffic.live.fetch_add(1, Ordering::Relaxed);
+        Self {
+            traffic,
+            _permit: permit,
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.traffic.live.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[derive(Clone)]
+struct Server<H> {
+    handler: H,
+    http: http1::Builder,
+    patience: Patience,
+    traffic: Arc<Traffic>,
+    drain: CancellationToken,
+    kill: CancellationToken,
+}
+
+impl<H: Handler> Server<H> {
+    async fn connection(self, socket: Socket, peer: Peer, held: Held) {
+        let socket = Arc::new(socket);
+        let life = Arc::new(Life::new(self.patience, Instant::now()));
+        match self.requests(&socket, &life, peer).await {
+            None => self.last_words(&socket, &life).await,
+            Some(cut) => {
+                self.traffic.cut.fetch_add(1, Ordering::Relaxed);
+                tracing::debug!(?peer, ?cut, "connection given up");
+                match cut {
+                    Cut::Idle => {}
+                    Cut::SlowHead => say_timeout(&socket),
+                    Cut::StalledOut | Cut::StalledIn | Cut::TooSlow | Cut::Drained => {
+                        socket.reset_on_close();
+                    }
+                }
+            }
+        }
+        // The descriptor is closed before the place is given back.
+        drop(socket);
+        drop(held);
+    }
+
+    /// Serves requests until the connection ends by itself, or is to be given up.
+    async fn requests(&self, socket: &Arc<Socket>, life: &Arc<Life>, peer: Peer) -> Option<Cut> {
+        let service = service_fn(|request| async {
+            Ok::<_, Infallible>(self.request(request, peer, life).await)
+        });
+        let io = TokioIo::new(Counted::new(Arc::clone(socket), Arc::clone(life)));
+        let mut connection = Box::pin(self.http.serve_connection(io, service));
+        let mut look = tokio::time::interval(self.patience.interval());
+        let mut draining = false;
+        loop {
+            tokio::select! {
+                biased;
+                ended = &mut connection => {
+                    if let Err(error) = ended {
+                        tracing::debug!(?peer, %error, "connection ended early");
+                    }
+                    return None;
+                }
+                () = self.kill.cancelled() => return Some(Cut::Drained),
+                () = self.drain.cancelled(), if !draining => {
+                    draining = true;
+                    connection.as_mut().graceful_shutdown();
+                }
+                _ = look.tick() => {}
+            }
+            let unacknowledged = socket.unacknowledged();
+            if draining && life.is_idle(unacknowledged) {
+                return Some(Cut::Idle);
+            }
+            if let Some(cut) = life.judge(Instant::now(), unacknowledged) {
+                return Some(cut);
+            }
+        }
+    }
+
+    async fn request(
+        &self,
+        request: Request<Incoming>,
+        peer: Peer,
+        life: &Arc<Life>,
+    ) -> Response<Body> {
+        let two_lengths = life.begins();
+        let coding = semantics::coding(request.headers());
+        let checked = match coding {
+            _ if two_lengths => Err(Refusal::Framing),
+            Coding::Unknown => Err(Refusal::Framing),
+            Coding::None | Coding::Chunked => semantics::check_target(request.uri())
+                .and_then(|()| Host::of(request.headers()))
+                .map_err(Refusal::Authority),
+        };
+        let refused = checked.is_err();
+        let mut response = match checked {
+            Err(refusal) => self.handler.refuse(refusal),
+            Ok(host) => {
+                let mut request = request.map(|body| Body::new(Received::new(body, life)));
+                request.extensions_mut().insert(peer);
+                request.extensions_mut().insert(host);
+                self.handler.answer(request).await
+            }
+        };
+        // After a chunked body nobody can be of two minds about where the next head begins.
+        if refused || coding == Coding::Chunked {
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(header::CONNECTION, close);
+        }
+        response.map(|body| Body::new(Sent::new(body, life)))
+    }
+
+    /// Keeps an ended connection until the peer has the last answer: a close with unread input
+    /// would reset it, and the answer with it.
+    async fn last_words(&self, socket: &Socket, life: &Life) {
+        if socket.end_output().is_err() {
+            return;
+        }
+        let mut look = tokio::time::interval(self.patience.interval());
+        let mut sink = vec![0; 4096];
+        let mut acknowledged: Option<Instant> = None;
+        loop {
+            tokio::select! {
+                ready = socket.readable() => match ready.and_then(|()| socket.try_read(&mut sink)) {
+                    Ok(0) => return,
+                    Err(error) if error.kind() != io::ErrorKind::WouldBlock => return,
+                    Ok(_) | Err(_) => {}
+                },
+                () = self.kill.cancelled() => return socket.reset_on_close(),
+                _ = look.tick() => {}
+            }
+            let (now, unacknowledged) = (Instant::now(), socket.unacknowledged());
+            if unacknowledged == 0 {
+                let since = *acknowledged.get_or_insert(now);
+                if self.drain.is_cancelled() || now.saturating_duration_since(since) > LINGER {
+                    return;
+                }
+            } else if life.judge(now, unacknowledged) == Some(Cut::StalledOut) {
+                self.traffic.cut.fetch_add(1, Ordering::Relaxed);
+                return socket.reset_on_close();
+            }
+        }
+    }
+}
+
+/// Tells a peer that began a request and did not finish it. Nothing else is on its way.
+fn say_timeout(socket: &Socket) {
+    const TIMEOUT: &[u8] =
+        b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+    // A peer that cannot take these few octets does without.
+    socket.try_write(TIMEOUT).ok();
+}
+
+/// A request's body; tells the watch when the service waits for it.
+struct Received {
+    body: Incoming,
+    life: Arc<Life>,
+}
+
+impl Received {
+    fn new(body: Incoming, life: &Arc<Life>) -> Self {
+        let life = Arc::clone(life);
+        Self { body, life }
+    }
+}
+
+impl HttpBody for Received {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        self.life.wants_body(frame.is_pending());
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Received {
+    fn drop(&mut self) {
+        self.life.wants_body(false);
+    }
+}
+
+/// An answer's body; tells the watch when it has been handed over.
+struct Sent {
+    body: Body,
+    life: Arc<Life>,
+}
+
+impl Sent {
+    fn new(body: Body, life: &Arc<Life>) -> Self {
+        let life = Arc::clone(life);
+        Self { body, life }
+    }
+}
+
+impl HttpBody for Sent {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Sent {
+    fn drop(&mut self) {
+        self.life.ends(Instant::now());
+    }
+}

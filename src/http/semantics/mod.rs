@@ -12,18 +12,22 @@
     clippy::indexing_slicing
 )]
 
+mod authority;
 mod digest_field;
 mod disposition;
+mod framing;
 mod multipart;
 mod plan;
 mod precondition;
 mod range;
 mod structured;
 
+pub use authority::{AuthorityError, Host, MAX_TARGET, check_target};
 pub use digest_field::{
     DigestFieldError, Wish, claimed_digest, legacy_digest, repr_digest, wish, wish_legacy,
 };
 pub use disposition::{SaveName, attachment};
+pub use framing::{Coding, HeadScan, coding};
 pub use multipart::{Multipart, Part};
 pub use plan::{Cache, Content, Object, Plan, Verb, plan};
 pub use precondition::{EntityTag, IfRange, Outcome, evaluate, if_range};
