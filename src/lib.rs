@@ -26,6 +26,8 @@ pub mod spool;
 
 // Mechanisms, strangers to each other.
 #[cfg(feature = "service")]
+pub mod control;
+#[cfg(feature = "service")]
 pub mod journal;
 pub mod pinned;
 #[cfg(feature = "service")]

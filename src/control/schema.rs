@@ -1,0 +1,226 @@
+use rusqlite::{Connection, TransactionBehavior};
+
+use super::ControlError;
+
+/// What the file says it is: `HfDb`.
+const APPLICATION_ID: i32 = 0x4866_4462;
+
+/// The migrations in order. The schema of a database is the number of those applied.
+///
+/// Never edit one that was released: add another. All missing ones are applied in one transaction.
+const MIGRATIONS: &[&str] = &[INITIAL];
+
+/// Names and digests: a handle or principal id is stored as its text, a digest as its 32 bytes,
+/// a time as milliseconds since the epoch, an absent name as the empty text.
+const INITIAL: &str = "
+-- The state of the commits, compared with the heads log at start. One row.
+CREATE TABLE heads (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    commits INTEGER NOT NULL,
+    events INTEGER NOT NULL,
+    chain BLOB NOT NULL CHECK (length(chain) = 32),
+    previous BLOB NOT NULL CHECK (length(previous) = 32)
+) STRICT;
+
+CREATE TABLE meta (
+    key TEXT PRIMARY KEY,
+    value TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE principals (
+    id TEXT PRIMARY KEY,
+    kind TEXT NOT NULL CHECK (kind IN ('operator', 'host', 'user')),
+    name TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    disabled_at INTEGER
+) STRICT, WITHOUT ROWID;
+CREATE UNIQUE INDEX principals_name ON principals (name);
+
+-- Bearer tokens, by the SHA-256 of the whole token.
+CREATE TABLE tokens (
+    id INTEGER PRIMARY KEY,
+    hash BLOB NOT NULL UNIQUE CHECK (length(hash) = 32),
+    principal TEXT NOT NULL REFERENCES principals (id),
+    label TEXT NOT NULL DEFAULT '',
+    created_at INTEGER NOT NULL,
+    expires_at INTEGER,
+    revoked_at INTEGER
+) STRICT;
+CREATE INDEX tokens_principal ON tokens (principal);
+
+-- One-time sign-in codes, by SHA-256.
+CREATE TABLE login_codes (
+    hash BLOB PRIMARY KEY CHECK (length(hash) = 32),
+    principal TEXT NOT NULL REFERENCES principals (id),
+    created_at INTEGER NOT NULL,
+    expires_at INTEGER NOT NULL,
+    redeemed_at INTEGER
+) STRICT, WITHOUT ROWID;
+
+-- Every session anybody may be granted: native ones, and those of a read-only source by the id
+-- that source knows. The columns after created_at say something for native sessions only.
+CREATE TABLE sessions (
+    id INTEGER PRIMARY KEY,
+    handle TEXT NOT NULL UNIQUE,
+    source TEXT NOT NULL,
+    own_id TEXT NOT NULL,
+    host TEXT NOT NULL DEFAULT '',
+    cwd TEXT,
+    created_at INTEGER NOT NULL,
+    next_seq INTEGER NOT NULL DEFAULT 0,
+    head BLOB NOT NULL CHECK (length(head) = 32),
+    quota_used INTEGER NOT NULL DEFAULT 0,
+    UNIQUE (source, host, own_id)
+) STRICT;
+
+CREATE TABLE session_owners (
+    session INTEGER NOT NULL REFERENCES sessions (id),
+    principal TEXT NOT NULL,
+    PRIMARY KEY (session, principal)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX session_owners_principal ON session_owners (principal, session);
+
+CREATE TABLE events (
+    id INTEGER PRIMARY KEY,
+    session INTEGER NOT NULL REFERENCES sessions (id),
+    seq INTEGER NOT NULL,
+    time INTEGER NOT NULL,
+    type TEXT NOT NULL,
+    ignorable INTEGER NOT NULL,
+    message INTEGER NOT NULL,
+    data TEXT NOT NULL,
+    hash BLOB NOT NULL CHECK (length(hash) = 32)
+) STRICT;
+CREATE UNIQUE INDEX events_seq ON events (session, seq);
+-- Where a history page may start.
+CREATE INDEX events_message ON events (session, seq) WHERE message = 1;
+
+-- What a session's events refer to, once per content, name and kind; id order is log order.
+CREATE TABLE refs (
+    id INTEGER PRIMARY KEY,
+    session INTEGER NOT NULL REFERENCES sessions (id),
+    digest BLOB NOT NULL CHECK (length(digest) = 32),
+    name TEXT NOT NULL,
+    bytes INTEGER NOT NULL,
+    kind TEXT NOT NULL CHECK (kind IN ('file', 'image')),
+    media_type TEXT NOT NULL,
+    width INTEGER NOT NULL,
+    height INTEGER NOT NULL,
+    first_seq INTEGER NOT NULL,
+    UNIQUE (session, digest, name, kind)
+) STRICT;
+CREATE INDEX refs_digest ON refs (digest);
+
+-- What was uploaded to a session, once per content and name; charged to its quota.
+CREATE TABLE uploads (
+    session INTEGER NOT NULL REFERENCES sessions (id),
+    digest BLOB NOT NULL CHECK (length(digest) = 32),
+    name TEXT NOT NULL,
+    bytes INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    PRIMARY KEY (session, digest, name)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX uploads_digest ON uploads (digest);
+
+CREATE TABLE declared (
+    session INTEGER NOT NULL REFERENCES sessions (id),
+    seq INTEGER NOT NULL,
+    idx INTEGER NOT NULL,
+    path TEXT NOT NULL,
+    description TEXT,
+    PRIMARY KEY (session, seq, idx)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE objects (
+    digest BLOB PRIMARY KEY CHECK (length(digest) = 32),
+    bytes INTEGER NOT NULL,
+    created_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+";
+
+/// Brings an open database to the latest schema, in one transaction. `fresh` is run in it when the
+/// database had none.
+pub(super) fn migrate(
+    conn: &mut Connection,
+    fresh: impl FnOnce(&Connection) -> rusqlite::Result<()>,
+) -> Result<(), ControlError> {
+    let found = version(conn)?;
+    let known = latest();
+    if found > known {
+        return Err(ControlError::Newer { found, known });
+    }
+    if found == known {
+        return Ok(());
+    }
+    apply(conn, found, fresh).map_err(|e| ControlError::from_sql("migrating the database", e))
+}
+
+fn apply(
+    conn: &mut Connection,
+    found: u32,
+    fresh: impl FnOnce(&Connection) -> rusqlite::Result<()>,
+) -> rusqlite::Result<()> {
+    let tx = conn.transaction_with_behavior(TransactionBehavior::Exclusive)?;
+    let done = usize::try_from(found).unwrap_or(usize::MAX);
+    for sql in MIGRATIONS.iter().skip(done) {
+        tx.execute_batch(sql)?;
+    }
+    if found == 0 {
+        fresh(&tx)?;
+    }
+    tx.pragma_update(None, "application_id", APPLICATION_ID)?;
+    tx.pragma_update(None, "user_version", latest())?;
+    tx.commit()
+}
+
+/// The schema of an open database; 0 when it has none yet.
+pub(super) fn version(conn: &Connection) -> Result<u32, ControlError> {
+    conn.pragma_query_value(None, "user_version", |row| row.get(0))
+        .map_err(|e| ControlError::from_sql("reading the schema version", e))
+}
+
+pub(super) fn latest() -> u32 {
+    u32::try_from(MIGRATIONS.len()).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::Connection;
+
+    use super::{latest, migrate, version};
+    use crate::control::ControlError;
+
+    #[test]
+    fn a_later_schema_is_refused_and_left_alone() {
+        let mut conn = Connection::open_in_memory().unwrap();
+        conn.pragma_update(None, "user_version", latest() + 1)
+            .unwrap();
+        let refused = migrate(&mut conn, |_| Ok(()));
+        assert!(
+            matches!(refused, Err(ControlError::Newer { .. })),
+            "{refused:?}"
+        );
+        assert_eq!(version(&conn).unwrap(), latest() + 1);
+    }
+
+    #[test]
+    fn a_migration_that_fails_leaves_no_trace() {
+        let mut conn = Connection::open_in_memory().unwrap();
+        let failed = migrate(&mut conn, |tx| {
+            tx.execute_batch("INSERT INTO nothing VALUES (1)")
+        });
+        assert!(failed.is_err());
+        let tables: i64 = conn
+            .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
+            .unwrap();
+        assert_eq!((tables, version(&conn).unwrap()), (0, 0));
+    }
+
+    #[test]
+    fn migrating_twice_changes_nothing() {
+        let mut conn = Connection::open_in_memory().unwrap();
+        migrate(&mut conn, |_| Ok(())).unwrap();
+        migrate(&mut conn, |tx| tx.execute_batch("DROP TABLE events")).unwrap();
+        assert_eq!(version(&conn).unwrap(), latest());
+    }
+}
