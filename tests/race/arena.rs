@@ -1,6 +1,11 @@
 //! A root and an outside next to each other, and the moves of whoever writes there.
 
-use std::{fs, io::Read as _, os::unix::fs::symlink, path::PathBuf};
+use std::{
+    fs,
+    io::Read as _,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+};
 
 use holdfast::{
     model::{ByteCount, Cancel, RelPath},
@@ -9,74 +14,84 @@ use holdfast::{
 };
 use rustix::fs::{CWD, FileType, Mode, OFlags, RenameFlags};
 
-pub struct Arena {
+pub(crate) struct Arena {
     dir: tempfile::TempDir,
 }
 
 impl Arena {
     /// On the filesystem of the build directory: `/tmp` may lie in memory.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
+        let arena = Self::empty();
+        arena.dir("root");
+        arena
+    }
+
+    /// Without a root.
+    pub(crate) fn empty() -> Self {
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        fs::create_dir(dir.path().join("root")).unwrap();
         fs::create_dir(dir.path().join("spool")).unwrap();
         Self { dir }
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn base(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    pub fn file(&self, name: &str, content: &[u8]) {
+    pub(crate) fn file(&self, name: &str, content: &[u8]) {
         self.parents(name);
         fs::write(self.path(name), content).unwrap();
     }
 
-    pub fn dir(&self, name: &str) {
+    pub(crate) fn dir(&self, name: &str) {
         fs::create_dir_all(self.path(name)).unwrap();
     }
 
-    pub fn link(&self, name: &str, target: &str) {
+    pub(crate) fn link(&self, name: &str, target: &str) {
         self.parents(name);
         symlink(target, self.path(name)).unwrap();
     }
 
-    pub fn hard_link(&self, from: &str, name: &str) {
+    pub(crate) fn hard_link(&self, from: &str, name: &str) {
         self.parents(name);
         fs::hard_link(self.path(from), self.path(name)).unwrap();
     }
 
-    pub fn fifo(&self, name: &str) {
+    pub(crate) fn fifo(&self, name: &str) {
         self.parents(name);
         let mode = Mode::RUSR | Mode::WUSR;
         rustix::fs::mknodat(CWD, self.path(name), FileType::Fifo, mode, 0).unwrap();
     }
 
     /// Swaps what two names lead to, with no moment between.
-    pub fn exchange(&self, one: &str, other: &str) {
+    pub(crate) fn exchange(&self, one: &str, other: &str) {
         let (one, other) = (self.path(one), self.path(other));
         rustix::fs::renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).unwrap();
     }
 
-    pub fn rename(&self, from: &str, to: &str) {
+    pub(crate) fn rename(&self, from: &str, to: &str) {
         fs::rename(self.path(from), self.path(to)).unwrap();
     }
 
     /// Whether somebody has the FIFO open for reading at this moment.
-    pub fn fifo_has_a_reader(&self, name: &str) -> bool {
+    pub(crate) fn fifo_has_a_reader(&self, name: &str) -> bool {
         let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         rustix::fs::openat(CWD, self.path(name), flags, Mode::empty()).is_ok()
     }
 
-    pub fn root(&self, policy: Policy) -> Root {
+    pub(crate) fn root(&self, policy: Policy) -> Root {
         Root::open(&self.path("root"), policy).unwrap()
     }
 
-    pub fn spools(&self) -> SpoolDir {
+    pub(crate) fn spools(&self) -> SpoolDir {
         SpoolDir::new(fs::File::open(self.path("spool")).unwrap().into())
     }
 
     /// Reads `path` beneath `root` in full, calling out at every step.
-    pub fn read<S: Seam>(
+    pub(crate) fn read<S: Seam>(
         &self,
         root: &Root,
         path: &RelPath,
@@ -103,18 +118,18 @@ impl Arena {
 }
 
 /// What the snapshot holds.
-pub fn bytes(snapshot: &Snapshot) -> Vec<u8> {
+pub(crate) fn bytes(snapshot: &Snapshot) -> Vec<u8> {
     let mut content = Vec::new();
     rustix::fs::seek(snapshot.spool(), rustix::fs::SeekFrom::Start(0)).unwrap();
     snapshot.spool().file().read_to_end(&mut content).unwrap();
     content
 }
 
-pub fn rel_path(text: &str) -> RelPath {
+pub(crate) fn rel_path(text: &str) -> RelPath {
     RelPath::parse(text.as_bytes()).unwrap()
 }
 
 /// The number of descriptors this process has open.
-pub fn open_descriptors() -> usize {
+pub(crate) fn open_descriptors() -> usize {
     fs::read_dir("/proc/self/fd").unwrap().count()
 }

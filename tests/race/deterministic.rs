@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fs, io::Write as _, os::unix::fs::FileExt as _}
 
 use holdfast::{
     model::{ByteCount, Cancel},
-    pinned::{Bounds, HardLinks, Policy, Resolver, Step},
+    pinned::{Bounds, HardLinks, PinnedError, Policy, Resolver, Step},
 };
 
 use crate::arena::{Arena, bytes, open_descriptors, rel_path};
@@ -175,9 +175,10 @@ fn expected(
     let deny = hard_links == HardLinks::Deny;
     // The name leads elsewhere: what is held is read on only if nobody asks for its name, and only
     // until its change time is part of the comparison.
-    let name_lost = |phase| match phase {
-        HoldsFile | Admitted if !deny => inside,
-        _ => Err("changed"),
+    let name_lost = if phase < Stamped && !deny {
+        inside
+    } else {
+        Err("changed")
     };
     let held = phase >= HoldsFile;
     match attack {
@@ -193,7 +194,7 @@ fn expected(
         | FinalBecomesDirectory
         | AnotherFileRenamedOver
         | SecretLinkedOver
-        | Unlinked => name_lost(phase),
+        | Unlinked => name_lost,
 
         ParentBecomesLink if phase < HoldsB => Err("denied_symlink"),
         GrandparentBecomesLink if phase < HoldsA => Err("denied_symlink"),
@@ -202,16 +203,15 @@ fn expected(
         ParentBecomesLink | GrandparentBecomesLink | AncestorMovesOut | RootIsReplaced => inside,
 
         GrowsPastTheLimit if phase < Copied => Err("too_large"),
-        GrowsPastTheLimit => Err("changed"),
         // A content that stands still from the first look to the last is a content.
         GrowsWithinTheLimit if phase < Stamped => Ok("grown"),
         Truncated if phase < Stamped => Ok("cut"),
         RewrittenInPlace if phase < Stamped => Ok("newer!!"),
-        GrowsWithinTheLimit | Truncated | RewrittenInPlace => Err("changed"),
-
         GetsASecondName if phase < Stamped && deny => Err("denied_hardlink"),
         GetsASecondName if phase < Stamped => inside,
-        GetsASecondName => Err("changed"),
+
+        GrowsPastTheLimit | GrowsWithinTheLimit | Truncated | RewrittenInPlace
+        | GetsASecondName => Err("changed"),
     }
 }
 
@@ -233,7 +233,7 @@ fn steps_of(resolver: Resolver, policy: &Policy) -> Vec<Step> {
     let root = arena.root(policy.clone());
     arena
         .read(&root, &rel_path(PATH), resolver, LIMIT, &mut |step| {
-            steps.push(step)
+            steps.push(step);
         })
         .unwrap();
     steps
@@ -336,7 +336,7 @@ fn a_read_cancelled_at_any_step_gives_nothing_and_leaves_nothing_open() {
                     }
                 },
             );
-            let class = result.as_ref().map_err(|e| e.class()).map(|_| ());
+            let class = result.as_ref().map_err(PinnedError::class).map(|_| ());
             assert_eq!(class, Err("cancelled"), "{resolver} at {at:?}");
         }
     }

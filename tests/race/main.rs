@@ -2,8 +2,11 @@
 //! or mix two contents?
 #![expect(
     clippy::disallowed_methods,
-    reason = "tests build their own directories and attack them by name"
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "tests build their own directories, attack them by name, and stop at what is wrong"
 )]
 
 mod arena;
 mod deterministic;
+mod path_cases;

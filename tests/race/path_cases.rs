@@ -1,0 +1,338 @@
+//! The static cases of `path_cases.json`: what each known trick against a path must come to, on
+//! both resolvers.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::Write as _,
+    path::{Path, PathBuf},
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use holdfast::{
+    model::{ByteCount, Cancel, RelPath},
+    pinned::{Bounds, PinnedError, Policy, Resolver, Root},
+    spool::SpoolWriter,
+};
+use rustix::fs::{FileType, Mode};
+use serde::Deserialize;
+
+use crate::arena::{Arena, bytes};
+
+#[derive(Deserialize)]
+struct Cases {
+    count: usize,
+    trees: BTreeMap<String, Vec<Entry>>,
+    #[serde(rename = "cases")]
+    all: Vec<Case>,
+}
+
+#[derive(Deserialize)]
+struct Case {
+    id: String,
+    tree: Option<String>,
+    #[serde(default)]
+    entries: Vec<Entry>,
+    #[serde(default)]
+    extra_entries: Vec<Entry>,
+    path: Option<String>,
+    path_hex: Option<String>,
+    #[serde(default)]
+    literal_path: bool,
+    root_override: Option<String>,
+    #[serde(default)]
+    after_root_open: Vec<String>,
+    max_bytes: Option<u64>,
+    deadline_ms: Option<u64>,
+    #[serde(default)]
+    requires: Vec<String>,
+    expected: String,
+    #[serde(default)]
+    accept: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Entry {
+    path: Option<String>,
+    path_hex: Option<String>,
+    #[serde(rename = "type")]
+    kind: String,
+    content: Option<String>,
+    target: Option<String>,
+    size: Option<u64>,
+    mode: Option<String>,
+    major: Option<u32>,
+    minor: Option<u32>,
+    from: Option<String>,
+    #[serde(default)]
+    files: BTreeMap<String, String>,
+}
+
+/// Cases that only a process with mount rights in a namespace of its own can build.
+const IN_NAMESPACE: &str = "HOLDFAST_TEST_IN_MOUNT_NAMESPACE";
+
+fn cases() -> Cases {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/path_cases.json");
+    let cases: Cases = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
+    assert_eq!(cases.all.len(), cases.count);
+    cases
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    let digit = |byte: u8| u8::try_from(char::from(byte).to_digit(16).unwrap()).unwrap();
+    text.as_bytes()
+        .chunks(2)
+        .map(|pair| digit(pair[0]) << 4 | digit(pair[1]))
+        .collect()
+}
+
+fn os(bytes: Vec<u8>) -> PathBuf {
+    use std::os::unix::ffi::OsStringExt as _;
+    std::ffi::OsString::from_vec(bytes).into()
+}
+
+fn build(arena: &Arena, entry: &Entry) {
+    let name = match (&entry.path, &entry.path_hex) {
+        (Some(path), None) => PathBuf::from(path),
+        (None, Some(hex)) => os(unhex(hex)),
+        both => panic!("an entry needs one path: {both:?}"),
+    };
+    let path = arena.base().join(name);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let node = |kind, device| {
+        let mode = Mode::RUSR | Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &path, kind, mode, device).unwrap();
+    };
+    let device = || rustix::fs::makedev(entry.major.unwrap(), entry.minor.unwrap());
+    match entry.kind.as_str() {
+        "dir" => fs::create_dir_all(&path).unwrap(),
+        "file" => fs::write(&path, entry.content.as_ref().unwrap()).unwrap(),
+        "symlink" => {
+            let base = arena.base().to_str().unwrap();
+            let target = entry.target.as_ref().unwrap().replace("$BASE", base);
+            std::os::unix::fs::symlink(target, &path).unwrap();
+        }
+        "hardlink" => fs::hard_link(arena.path(entry.target.as_ref().unwrap()), &path).unwrap(),
+        "sparse" => fs::File::create(&path)
+            .unwrap()
+            .set_len(entry.size.unwrap())
+            .unwrap(),
+        "chmod" => {
+            use std::os::unix::fs::PermissionsExt as _;
+            let mode = u32::from_str_radix(entry.mode.as_ref().unwrap(), 8).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        }
+        "fifo" => node(FileType::Fifo, 0),
+        "socket" => node(FileType::Socket, 0),
+        "chardev" => node(FileType::CharacterDevice, device()),
+        "blockdev" => node(FileType::BlockDevice, device()),
+        "mount" => {
+            let flags = rustix::mount::MountFlags::empty();
+            rustix::mount::mount("tmpfs", &path, "tmpfs", flags, None).unwrap();
+            for (name, content) in &entry.files {
+                fs::write(path.join(name), content).unwrap();
+            }
+        }
+        "bind" => {
+            let from = arena.path(entry.from.as_ref().unwrap());
+            rustix::mount::mount_bind(from, &path).unwrap();
+        }
+        other => panic!("an entry of an unknown type: {other}"),
+    }
+}
+
+impl Case {
+    fn needs(&self, what: &str) -> bool {
+        self.requires.iter().any(|one| one == what)
+    }
+
+    fn asked(&self, arena: &Arena) -> Vec<u8> {
+        match (&self.path, &self.path_hex) {
+            (Some(path), None) if self.literal_path => path.clone().into_bytes(),
+            (Some(path), None) => path
+                .replace("$BASE", arena.base().to_str().unwrap())
+                .into_bytes(),
+            (None, Some(hex)) => unhex(hex),
+            both => panic!("{} needs one path: {both:?}", self.id),
+        }
+    }
+
+    fn outcome(&self, cases: &Cases, resolver: Resolver, policy: &Policy) -> String {
+        let arena = Arena::empty();
+        let tree = self.tree.iter().flat_map(|tree| &cases.trees[tree]);
+        for entry in tree.chain(&self.entries).chain(&self.extra_entries) {
+            build(&arena, entry);
+        }
+        let root_path = match &self.root_override {
+            Some(path) => path.into(),
+            None => arena.path("root"),
+        };
+        let root = match Root::open(&root_path, policy.clone()) {
+            Ok(root) => root,
+            Err(error) => return error.class().into(),
+        };
+        for move_ in &self.after_root_open {
+            match move_.split(' ').collect::<Vec<_>>()[..] {
+                ["rm", "-r", name] => fs::remove_dir_all(arena.path(name)).unwrap(),
+                ["rename", from, to] => arena.rename(from, to),
+                _ => panic!("an unknown move: {move_}"),
+            }
+        }
+        let limit = ByteCount::new(self.max_bytes.unwrap_or(1 << 20));
+        let spool = arena.spools().create(limit).unwrap();
+        let asked = self.asked(&arena);
+        if self.needs("unprivileged") {
+            return unprivileged(|| read(&root, &asked, resolver, limit, spool));
+        }
+        read(&root, &asked, resolver, limit, spool)
+    }
+}
+
+fn read(
+    root: &Root,
+    asked: &[u8],
+    resolver: Resolver,
+    limit: ByteCount,
+    spool: SpoolWriter,
+) -> String {
+    let snapshot = RelPath::parse(asked)
+        .map_err(PinnedError::from)
+        .and_then(|path| {
+            root.snapshot(
+                &path,
+                resolver,
+                spool,
+                &Bounds::new(limit, Cancel::new()),
+                &mut (),
+            )
+        });
+    match snapshot {
+        Ok(snapshot) => format!("content:{}", String::from_utf8_lossy(&bytes(&snapshot))),
+        Err(error) => error.class().into(),
+    }
+}
+
+/// Runs on a thread of its own that has given its rights up for good.
+fn unprivileged<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    use rustix::{
+        fs::{Gid, Uid},
+        thread as t,
+    };
+    std::thread::scope(|scope| {
+        let worker = scope.spawn(|| {
+            let (uid, gid) = (Uid::from_raw(65_534), Gid::from_raw(65_534));
+            t::set_thread_groups(&[]).unwrap();
+            t::set_thread_res_gid(gid, gid, gid).unwrap();
+            t::set_thread_res_uid(uid, uid, uid).unwrap();
+            work()
+        });
+        worker.join().unwrap()
+    })
+}
+
+/// What a case may come to: exactly its answer, unless the path itself is refused by its letters or
+/// the answer is a matter of policy or filesystem.
+fn allowed(case: &Case, outcome: &str) -> bool {
+    let is = |expected: &String| {
+        expected == outcome || (expected == "content:*" && outcome.starts_with("content:"))
+    };
+    let by_letters = matches!(outcome, "invalid_path" | "name_too_long");
+    let synthetic = case.root_override.is_some();
+    is(&case.expected) || ((by_letters || synthetic) && case.accept.iter().any(is))
+}
+
+fn run(cases: &Cases, wanted: impl Fn(&Case) -> bool) -> usize {
+    let mut count = 0;
+    let mut wrong = Vec::new();
+    for case in cases.all.iter().filter(|case| wanted(case)) {
+        count += 1;
+        let started = Instant::now();
+        let outcomes = Resolver::ALL.map(|r| case.outcome(cases, r, &Policy::default()));
+        if let Some(deadline) = case.deadline_ms {
+            assert!(
+                started.elapsed() < Duration::from_millis(deadline * 2),
+                "{}",
+                case.id
+            );
+        }
+        let same = outcomes[0] == outcomes[1];
+        if !same || !outcomes.iter().all(|outcome| allowed(case, outcome)) {
+            wrong.push(format!("{}: {outcomes:?}, not {}", case.id, case.expected));
+        }
+        assert!(
+            outcomes.iter().all(|outcome| !outcome.contains("OUT:")),
+            "{}",
+            case.id
+        );
+    }
+    assert!(
+        wrong.is_empty(),
+        "{} of {count}:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+    count
+}
+
+fn privileged() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Keeps I2: every case comes to its one class, the same from both resolvers, and never to content
+/// from outside.
+#[test]
+fn every_path_case_has_its_class_on_both_resolvers() {
+    let cases = cases();
+    let needs_root = |case: &Case| case.needs("mknod") || case.needs("unprivileged");
+    let ran = run(&cases, |case| {
+        !case.needs("mount") && (privileged() || !needs_root(case))
+    });
+    println!("path cases: {ran} on both resolvers");
+    let rest = cases.all.iter().filter(|case| needs_root(case)).count();
+    if !privileged() {
+        println!("SKIPPED {rest} path cases: they need root to be built");
+    }
+}
+
+/// Keeps I2: crossing into another mount is refused, a bind mount of the same filesystem included.
+/// Runs itself again in a mount namespace of its own.
+#[test]
+fn every_path_case_with_a_mount_is_refused_on_both_resolvers() {
+    let cases = cases();
+    let wanted = |case: &Case| case.needs("mount");
+    if std::env::var_os(IN_NAMESPACE).is_some() {
+        assert_eq!(run(&cases, wanted), 2);
+        return;
+    }
+    let skipped = |why: &str| {
+        let mut out = std::io::stderr();
+        let count = cases.all.iter().filter(|case| wanted(case)).count();
+        writeln!(out, "SKIPPED {count} path cases with mounts: {why}").unwrap();
+    };
+    if !privileged() {
+        return skipped("they need root");
+    }
+    let name = "path_cases::every_path_case_with_a_mount_is_refused_on_both_resolvers";
+    let child = Command::new("unshare")
+        .args(["--mount", "--propagation", "private", "--"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture"])
+        .env(IN_NAMESPACE, "1")
+        .output();
+    match child {
+        Err(error) => skipped(&format!("unshare(1): {error}")),
+        Ok(output) if output.status.code() == Some(1) && output.stdout.is_empty() => {
+            skipped(&format!(
+                "unshare(1): {}",
+                String::from_utf8_lossy(&output.stderr)
+            ));
+        }
+        Ok(output) => assert!(
+            output.status.success(),
+            "{}\n{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        ),
+    }
+}
