@@ -1,0 +1,9 @@
+//! What holds for every input; and the fuzzers' corpora again, on a stable compiler.
+#![expect(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "tests read the committed corpora and stop at what is wrong"
+)]
+
+mod corpus;
+mod rel_path;
