@@ -35,6 +35,8 @@ pub mod store;
 
 // Decisions: they make grants and proofs.
 #[cfg(feature = "service")]
+pub mod access;
+#[cfg(feature = "service")]
 pub mod deliverable;
 pub mod gate;
 
