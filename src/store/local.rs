@@ -577,6 +577,10 @@ impl Objects for LocalStore {
 }
 
 impl Store for LocalStore {
+    fn standing(&self) -> Result<(), StoreError> {
+        self.ensure_writable()
+    }
+
     fn spool(
         &self,
         declared: Option<ByteCount>,

@@ -7,9 +7,9 @@
 #![forbid(unsafe_code)]
 
 pub mod collect;
-pub mod dsh;
 #[cfg(any(test, feature = "_seams"))]
 pub mod conformance;
+pub mod dsh;
 mod error;
 mod files;
 pub mod layout;
@@ -63,6 +63,14 @@ pub trait Store: Objects {
     /// failed; [`StoreError::Io`] otherwise. After an error nothing is visible under the digest that
     /// was not there before.
     fn commit(&self, spool: Spool) -> Result<Stored, StoreError>;
+
+    /// Whether content is taken now.
+    ///
+    /// # Errors
+    /// [`StoreError::Degraded`] after a flush failed.
+    fn standing(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
 }
 
 /// An object's open descriptor, examined but not verified.
