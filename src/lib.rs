@@ -40,6 +40,10 @@ pub mod access;
 pub mod deliverable;
 pub mod gate;
 
+// Journeys.
+#[cfg(feature = "service")]
+pub mod transfer;
+
 // Requests and answers.
 #[cfg(feature = "service")]
 pub mod http;

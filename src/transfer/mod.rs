@@ -1,0 +1,15 @@
+//! Whole journeys as straight-line functions over the parts below: download, upload.
+//!
+//! Promises: no step happens without the value the step before it made: a grant before a lookup, a
+//! whole-content check before a byte (I4), a flush before a receipt (I5). Leaves to others: who asks
+//! and how it is rendered (`http`, `cli`).
+
+#![forbid(unsafe_code)]
+
+pub mod attachment;
+mod error;
+mod parts;
+pub mod upload;
+
+pub use error::TransferError;
+pub use parts::{HostIdentity, Parts, Pools};
