@@ -6,5 +6,54 @@
 
 #![forbid(unsafe_code)]
 
+mod attachments;
+mod counters;
+mod dress;
+mod events;
+mod extract;
+mod fence;
+mod host;
+mod login;
+pub mod openapi;
+pub mod problem;
+pub mod router;
 pub mod semantics;
 pub mod server;
+mod sessions;
+mod snapshot;
+mod uploads;
+
+use std::sync::Arc;
+
+pub use counters::Counters;
+pub use fence::AllowedHosts;
+
+use crate::transfer::Parts;
+
+/// What every handler can reach.
+#[derive(Clone, Debug)]
+pub struct App {
+    parts: Arc<Parts>,
+    hosts: Arc<AllowedHosts>,
+    counters: Arc<Counters>,
+    admission: Arc<extract::Admission>,
+}
+
+impl App {
+    /// An application over `parts` that answers to `hosts`.
+    #[must_use]
+    pub fn new(parts: Arc<Parts>, hosts: AllowedHosts) -> Self {
+        Self {
+            parts,
+            hosts: Arc::new(hosts),
+            counters: Arc::default(),
+            admission: Arc::default(),
+        }
+    }
+
+    /// What was served since start.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}

@@ -1,0 +1,217 @@
+use axum::{
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use utoipa::{IntoParams, ToSchema};
+
+use super::{
+    App,
+    extract::{Caller, InSession, Json, Query},
+    problem::Problem,
+    sessions::in_bounds,
+};
+use crate::{
+    journal::{Appended, Event, EventType, NewEvent, Page},
+    model::{LogGeneration, Seq, Timestamp},
+    transfer::TransferError,
+};
+
+/// Which events of the log.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[into_params(parameter_in = Query)]
+pub(super) struct EventsQuery {
+    /// The page ends before this seq; at the end of the log when absent.
+    before_seq: Option<u64>,
+    /// The numbering `beforeSeq` belongs to; refused when it is no longer the present one.
+    log_generation: Option<u32>,
+    /// The most events to return: 50 when absent.
+    #[param(minimum = 1)]
+    limit: Option<u32>,
+}
+
+/// A contiguous run of events.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PageBody {
+    /// The numbering of the events' seqs.
+    log_generation: u32,
+    /// The events, oldest first.
+    events: Vec<EventBody>,
+    /// Whether there are older ones.
+    has_more: bool,
+}
+
+/// An event of a log.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct EventBody {
+    /// Its position.
+    seq: u64,
+    /// Its type.
+    #[serde(rename = "type")]
+    kind: String,
+    /// When it happened, in milliseconds since the epoch by its writer's clock.
+    time: i64,
+    /// Its payload, as it was written.
+    #[schema(value_type = serde_json::Value)]
+    data: Box<RawValue>,
+    /// Whether a reader that does not know the type may pass over it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    ignorable: bool,
+}
+
+impl From<Event> for EventBody {
+    fn from(event: Event) -> Self {
+        Self {
+            seq: event.seq.get(),
+            kind: event.kind,
+            time: event.time.as_millis(),
+            data: event.data,
+            ignorable: event.ignorable,
+        }
+    }
+}
+
+impl From<Page> for PageBody {
+    fn from(page: Page) -> Self {
+        Self {
+            log_generation: page.generation.get(),
+            events: page.events.into_iter().map(EventBody::from).collect(),
+            has_more: page.has_more,
+        }
+    }
+}
+
+/// Reads a page of the session's log, backwards from `beforeSeq` or from its end.
+#[utoipa::path(
+    get, path = "/v1/sessions/{session}/events", tag = "sessions", security(("bearer" = [])),
+    params(("session" = String, Path, description = "The session's handle"), EventsQuery),
+    responses((status = 200, description = "A page of events", body = PageBody)),
+)]
+pub(super) async fn page(
+    State(app): State<App>,
+    caller: Caller,
+    Query(query): Query<EventsQuery>,
+    InSession(session): InSession,
+) -> Result<axum::Json<PageBody>, Problem> {
+    let most = u32::try_from(app.parts.limits.journal.events_per_page).unwrap_or(u32::MAX);
+    let limit = in_bounds(query.limit, most.min(50), most)?;
+    let (access, journal) = (app.parts.access.clone(), app.parts.journal.clone());
+    let page = app
+        .parts
+        .pools
+        .control
+        .run(move || {
+            let grant = access.read_session(&caller.who, session)?;
+            Ok::<_, TransferError>(journal.page(
+                grant.session(),
+                query.log_generation.map(LogGeneration::new),
+                query.before_seq.map(Seq::new),
+                usize::try_from(limit).unwrap_or(usize::MAX),
+            )?)
+        })
+        .await??;
+    Ok(axum::Json(page.into()))
+}
+
+/// Events to be appended: all of them or none.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct AppendForm {
+    /// The seq the first of them must get; any when absent.
+    expected_seq: Option<u64>,
+    /// The events, in order.
+    events: Vec<EventForm>,
+}
+
+/// An event to be appended.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct EventForm {
+    /// Its type: 1 to 128 letters, digits, `_`, `.`, `-` and `/`.
+    #[serde(rename = "type")]
+    kind: String,
+    /// When it happened, in milliseconds since the epoch; now when absent.
+    time: Option<i64>,
+    /// Its payload, kept to the byte.
+    #[schema(value_type = serde_json::Value)]
+    data: Box<RawValue>,
+    /// Whether a reader that does not know the type may pass over it.
+    #[serde(default)]
+    ignorable: bool,
+}
+
+/// What an append made durable.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct AppendedBody {
+    /// The numbering of the seqs.
+    log_generation: u32,
+    /// The seq of the first event.
+    first_seq: u64,
+    /// The seq of the last event.
+    last_seq: u64,
+    /// The head of the session's hash chain after the last event: 64 hexadecimal digits.
+    head: String,
+}
+
+impl From<Appended> for AppendedBody {
+    fn from(appended: Appended) -> Self {
+        Self {
+            log_generation: appended.generation.get(),
+            first_seq: appended.first.get(),
+            last_seq: appended.last.get(),
+            head: appended.head.to_string(),
+        }
+    }
+}
+
+/// Appends events to the session's log; answers once they are durable.
+#[utoipa::path(
+    post, path = "/v1/sessions/{session}/events", tag = "sessions", security(("bearer" = [])),
+    params(("session" = String, Path, description = "The session's handle")),
+    request_body = AppendForm,
+    responses((status = 201, description = "Durable", body = AppendedBody)),
+)]
+pub(super) async fn append(
+    State(app): State<App>,
+    caller: Caller,
+    InSession(session): InSession,
+    Json(form): Json<AppendForm>,
+) -> Result<Response, Problem> {
+    let now = app.parts.clock.now();
+    let events = form
+        .events
+        .into_iter()
+        .enumerate()
+        .map(|(index, event)| {
+            let kind = EventType::parse(&event.kind)
+                .map_err(|error| Problem::malformed(format!("events[{index}].type: {error}")))?;
+            Ok(NewEvent {
+                kind,
+                time: event.time.map_or(now, Timestamp::from_millis),
+                data: event.data,
+                ignorable: event.ignorable,
+            })
+        })
+        .collect::<Result<Vec<_>, Problem>>()?;
+    let (access, journal) = (app.parts.access.clone(), app.parts.journal.clone());
+    let appended = app
+        .parts
+        .pools
+        .control
+        .run(move || {
+            let grant = access.append_to_session(&caller.who, session)?;
+            let expected = form.expected_seq.map(Seq::new);
+            Ok::<_, TransferError>(journal.append(grant.session(), events, expected)?)
+        })
+        .await??;
+    Ok((
+        StatusCode::CREATED,
+        axum::Json(AppendedBody::from(appended)),
+    )
+        .into_response())
+}

@@ -1,0 +1,95 @@
+use axum::{Json, extract::State};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::App;
+
+/// The version of the wire protocol under `/v1`.
+const PROTOCOL_VERSION: u32 = 1;
+
+/// Which service this is and what it can do.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct HostBody {
+    /// The program.
+    name: &'static str,
+    /// The program's version.
+    version: &'static str,
+    /// The version of the wire protocol under `/v1`.
+    protocol_version: u32,
+    /// This installation: the same after every restart, never reused.
+    host_instance_id: String,
+    /// This run: grows with every start.
+    bridge_generation: u64,
+    /// What can be asked of it.
+    capabilities: Capabilities,
+}
+
+/// What the service can do; what it cannot comes with the reason.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Capabilities {
+    /// Whether prompts are taken: never, the agent loop stays with the host program.
+    composer: bool,
+    /// Whether and how questions can be answered here.
+    approval: Approval,
+    /// Whether anything is run on the caller's machine.
+    local_handoff: bool,
+    /// Why not.
+    local_handoff_details: LocalHandoff,
+}
+
+/// Whether and how questions can be answered here.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Approval {
+    /// Whether a decision sent here would reach anything.
+    interactive: bool,
+    /// Why not.
+    reason: &'static str,
+}
+
+/// Why nothing is handed to the caller's machine.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct LocalHandoff {
+    /// The stable word for why.
+    reason: &'static str,
+    /// Whether anything would be run there: never.
+    executes_locally: bool,
+}
+
+impl Capabilities {
+    /// What this build can do.
+    pub(super) const fn present() -> Self {
+        Self {
+            composer: false,
+            approval: Approval {
+                interactive: false,
+                reason: "no-approval-bridge",
+            },
+            local_handoff: false,
+            local_handoff_details: LocalHandoff {
+                reason: "executor-unavailable",
+                executes_locally: false,
+            },
+        }
+    }
+}
+
+/// Says which service this is and what it can do.
+#[utoipa::path(
+    get, path = "/v1/host", tag = "host",
+    responses((status = 200, description = "This service", body = HostBody)),
+)]
+pub(super) async fn describe(State(app): State<App>) -> Json<HostBody> {
+    let identity = &app.parts.identity;
+    Json(HostBody {
+        name: "holdfast",
+        version: env!("CARGO_PKG_VERSION"),
+        protocol_version: PROTOCOL_VERSION,
+        host_instance_id: identity.instance.clone(),
+        bridge_generation: identity.bridge_generation,
+        capabilities: Capabilities::present(),
+    })
+}

@@ -1,0 +1,90 @@
+//! The description of the interface, made from the code that serves it.
+
+use axum::response::{IntoResponse, Response};
+use http::{HeaderValue, header};
+use utoipa::{
+    Modify, OpenApi,
+    openapi::{
+        Content, Ref, RefOr, Response as Described,
+        security::{Http, HttpAuthScheme, SecurityScheme},
+    },
+};
+
+use super::{attachments, events, host, login, problem::ProblemBody, sessions, snapshot, uploads};
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Holdfast",
+        description = "Hands out immutable attachments of sessions, verified before the first byte, \
+                       and lists what sessions declare.",
+    ),
+    paths(
+        host::describe,
+        login::redeem,
+        sessions::list,
+        sessions::create,
+        snapshot::read,
+        events::page,
+        events::append,
+        uploads::receive,
+        attachments::download,
+    ),
+    components(schemas(ProblemBody)),
+    modifiers(&Common),
+)]
+struct Api;
+
+/// What all operations share: how a caller signs in, and what a refusal looks like.
+struct Common;
+
+impl Modify for Common {
+    fn modify(&self, api: &mut utoipa::openapi::OpenApi) {
+        let components = api.components.get_or_insert_default();
+        components.add_security_scheme(
+            "bearer",
+            SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)),
+        );
+        for path in api.paths.paths.values_mut() {
+            for operation in [&mut path.get, &mut path.head, &mut path.post]
+                .into_iter()
+                .flatten()
+            {
+                operation
+                    .responses
+                    .responses
+                    .entry("default".to_owned())
+                    .or_insert_with(refusal);
+            }
+        }
+    }
+}
+
+fn refusal() -> RefOr<Described> {
+    let body = Content::new(Some(RefOr::Ref(Ref::from_schema_name("ProblemBody"))));
+    let mut described = Described::new("A refusal: an RFC 9457 problem with a stable code");
+    described
+        .content
+        .insert("application/problem+json".to_owned(), RefOr::T(body));
+    described.into()
+}
+
+/// The description as pretty JSON with a newline at the end: what is served and kept as
+/// `openapi.json`.
+///
+/// # Panics
+/// Never: the description is made of strings, numbers and maps of them.
+#[must_use]
+pub fn document() -> String {
+    let mut text = Api::openapi()
+        .to_pretty_json()
+        .expect("a description of strings and maps is always JSON");
+    text.push('\n');
+    text
+}
+
+/// Serves the description.
+pub(super) async fn serve() -> Response {
+    let kind = HeaderValue::from_static("application/json");
+    ([(header::CONTENT_TYPE, kind)], document()).into_response()
+}

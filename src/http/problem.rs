@@ -1,0 +1,605 @@
+//! What a refusal looks like: RFC 9457 problems with a stable code and fixed text.
+//!
+//! Promises: every error of the parts below has exactly one code, decided in one match without a
+//! default arm (I15); the public text is a constant of the code, so no path, no text of the system
+//! and nothing of another owner can reach it (I14). Details go to the log.
+
+use axum::response::{IntoResponse, Response};
+use http::{HeaderName, HeaderValue, StatusCode, header};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::{
+    access::AccessError,
+    control::ControlError,
+    journal::JournalError,
+    model::{ByteCount, RequestId},
+    pool::PoolError,
+    spool::SpoolError,
+    store::StoreError,
+    transfer::TransferError,
+};
+
+/// The stable name of a kind of problem.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Code {
+    /// The request's syntax, or a value in it.
+    Malformed,
+    /// No valid credential.
+    Unauthenticated,
+    /// The caller may see the object, and may not do this with it.
+    Forbidden,
+    /// Absent, foreign, or never referenced: one answer on purpose.
+    NotFound,
+    /// Referenced by the session, and gone from the store.
+    ContentLost,
+    /// The path does not have this method.
+    MethodNotAllowed,
+    /// A body did not arrive in time.
+    Timeout,
+    /// The host has a session of this id.
+    SessionExists,
+    /// The address was made for another numbering of the log.
+    StaleGeneration,
+    /// The log's next seq is not the expected one.
+    SeqMismatch,
+    /// A precondition of the request does not hold.
+    Precondition,
+    /// A JSON body is larger than is read.
+    TooLarge,
+    /// A file is larger than one may be.
+    OverLimit,
+    /// The session's quota has no room.
+    OverQuota,
+    /// The request target is longer than is read.
+    TargetTooLong,
+    /// A body is not of a type that is read.
+    UnsupportedMediaType,
+    /// No requested range lies within the content.
+    Range,
+    /// The request was not meant for this host.
+    Misdirected,
+    /// An event refers to content that is not the session's.
+    UnknownReference,
+    /// A session names an owner that is nobody.
+    UnknownOwner,
+    /// An event breaks a bound.
+    EventRefused,
+    /// The content is not what its sender said.
+    DigestMismatch,
+    /// The content is not as long as its sender said.
+    LengthMismatch,
+    /// The stored content fails verification.
+    Integrity,
+    /// The log cannot be read, or takes nothing more.
+    Journal,
+    /// Something else failed.
+    Internal,
+    /// More waits than is taken.
+    Busy,
+    /// A part is out of service.
+    Unavailable,
+    /// The data filesystem is full.
+    DiskFull,
+}
+
+/// The fixed public text of a code.
+#[derive(Clone, Copy, Debug)]
+struct Text {
+    status: StatusCode,
+    title: &'static str,
+    /// What it means and what to do next.
+    detail: &'static str,
+    /// Whether the same request may succeed later.
+    retryable: bool,
+}
+
+/// Facts of the caller's own request or object that help it to do better: for those entitled to the
+/// object alone. Everything else of an error stays in the log.
+#[derive(Clone, Debug, Default, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Facts {
+    /// Which part of the request is meant, or what is wrong with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The setting that governs the refusal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub setting: Option<&'static str>,
+    /// The most bytes allowed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit_bytes: Option<u64>,
+    /// The bytes in use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub used_bytes: Option<u64>,
+    /// The log's next seq.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_seq: Option<u64>,
+    /// The log's present generation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_generation: Option<u32>,
+}
+
+/// A problem on its way to the outer layer, which knows the request's id and writes the body.
+#[derive(Clone, Debug)]
+pub struct Problem(Box<Parts>);
+
+#[derive(Clone, Debug)]
+struct Parts {
+    code: Code,
+    facts: Facts,
+    fields: Vec<(HeaderName, HeaderValue)>,
+}
+
+/// The body of a problem (`application/problem+json`).
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ProblemBody {
+    /// The kind of problem, as a URI: `urn:holdfast:problem:` and the code.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The kind in words, the same for every problem of the kind.
+    pub title: &'static str,
+    /// The status of the answer.
+    pub status: u16,
+    /// What it means and what to do next, the same for every problem of the kind.
+    pub detail: &'static str,
+    /// The occurrence: the request's id.
+    pub instance: String,
+    /// The kind as a word that does not change.
+    pub code: Code,
+    /// The request's id, to quote to the operator.
+    pub request_id: String,
+    /// Whether the same request may succeed later.
+    pub retryable: bool,
+    /// Facts about the caller's own request or object.
+    #[serde(flatten)]
+    pub facts: Facts,
+}
+
+impl Code {
+    /// The code's word.
+    #[must_use]
+    pub fn as_str(self) -> String {
+        match serde_json::to_value(self) {
+            Ok(serde_json::Value::String(word)) => word,
+            _ => String::new(),
+        }
+    }
+
+    /// The status of the code's answers.
+    #[must_use]
+    pub fn status(self) -> StatusCode {
+        self.text().status
+    }
+
+    #[expect(clippy::too_many_lines, reason = "one table of texts, read as one")]
+    const fn text(self) -> Text {
+        use StatusCode as S;
+        const fn no(status: StatusCode, title: &'static str, detail: &'static str) -> Text {
+            Text {
+                status,
+                title,
+                detail,
+                retryable: false,
+            }
+        }
+        const fn later(status: StatusCode, title: &'static str, detail: &'static str) -> Text {
+            Text {
+                status,
+                title,
+                detail,
+                retryable: true,
+            }
+        }
+        match self {
+            Self::Malformed => no(
+                S::BAD_REQUEST,
+                "the request is malformed",
+                "Correct what `reason` names; /openapi.json has the shape of every request.",
+            ),
+            Self::Unauthenticated => no(
+                S::UNAUTHORIZED,
+                "a valid token is needed",
+                "Send `Authorization: Bearer` with a token that has neither ended nor been revoked; \
+                 sign in again for a new one.",
+            ),
+            Self::Forbidden => no(
+                S::FORBIDDEN,
+                "not allowed for this caller",
+                "You may see this, but your kind of principal may not do this with it; ask its host \
+                 or the operator.",
+            ),
+            Self::NotFound => no(
+                S::NOT_FOUND,
+                "nothing here for you",
+                "Nothing of this address exists, or it is not yours to see. Check the address and the \
+                 token; an attachment can be downloaded once an event of its session refers to it.",
+            ),
+            Self::ContentLost => no(
+                S::NOT_FOUND,
+                "the content is lost",
+                "The session refers to this content and the store no longer has it. Uploading the \
+                 same bytes again restores it.",
+            ),
+            Self::MethodNotAllowed => no(
+                S::METHOD_NOT_ALLOWED,
+                "no such method here",
+                "Use one of the methods in the `Allow` field.",
+            ),
+            Self::Timeout => later(
+                S::REQUEST_TIMEOUT,
+                "the body did not arrive in time",
+                "Nothing of it was kept; send it again.",
+            ),
+            Self::SessionExists => no(
+                S::CONFLICT,
+                "a session of this id exists",
+                "Use the existing session, or choose another id.",
+            ),
+            Self::StaleGeneration => no(
+                S::CONFLICT,
+                "the log was renumbered",
+                "The address was made for another generation of the log; read the session again and \
+                 use its present `logGeneration`.",
+            ),
+            Self::SeqMismatch => no(
+                S::CONFLICT,
+                "the log is elsewhere",
+                "Another append came first; read the events from `nextSeq` on and decide again. \
+                 Nothing was appended.",
+            ),
+            Self::Precondition => no(
+                S::PRECONDITION_FAILED,
+                "a precondition does not hold",
+                "The content is not the one your precondition names.",
+            ),
+            Self::TooLarge => no(
+                S::PAYLOAD_TOO_LARGE,
+                "the body is too large",
+                "Split the request so that its body stays below `limitBytes`.",
+            ),
+            Self::OverLimit => no(
+                S::PAYLOAD_TOO_LARGE,
+                "the file is too large",
+                "A file may have at most `limitBytes`; the operator governs this by `setting`. \
+                 Nothing was kept.",
+            ),
+            Self::OverQuota => no(
+                S::PAYLOAD_TOO_LARGE,
+                "the session's quota has no room",
+                "The session may hold at most `limitBytes` and holds `usedBytes`; the operator \
+                 governs this by `setting`. Nothing was kept.",
+            ),
+            Self::TargetTooLong => no(
+                S::URI_TOO_LONG,
+                "the request target is too long",
+                "Shorten the address; no address of this service is longer than 8 KiB.",
+            ),
+            Self::UnsupportedMediaType => no(
+                S::UNSUPPORTED_MEDIA_TYPE,
+                "the body is not JSON",
+                "Send the body as `Content-Type: application/json`.",
+            ),
+            Self::Range => no(
+                S::RANGE_NOT_SATISFIABLE,
+                "no such range",
+                "The content has fewer bytes than the range starts at; `Content-Range` has its \
+                 length. A complete copy needs no more bytes.",
+            ),
+            Self::Misdirected => no(
+                S::MISDIRECTED_REQUEST,
+                "not the host that was asked for",
+                "The `Host` field must name this service once: a loopback address, `localhost`, or \
+                 the host of its `public_url`.",
+            ),
+            Self::UnknownReference => no(
+                S::UNPROCESSABLE_ENTITY,
+                "the session has no such content",
+                "An event may refer to content only after it was uploaded to this session under the \
+                 same name and length. Upload it here first; nothing was appended.",
+            ),
+            Self::UnknownOwner => no(
+                S::UNPROCESSABLE_ENTITY,
+                "no such owner",
+                "Every owner must be the id of a user the operator has made; no session was created.",
+            ),
+            Self::EventRefused => no(
+                S::UNPROCESSABLE_ENTITY,
+                "an event breaks a rule",
+                "Correct the event as `reason` says; nothing was appended.",
+            ),
+            Self::DigestMismatch => no(
+                S::UNPROCESSABLE_ENTITY,
+                "the content is not what was announced",
+                "The bytes that arrived have another SHA-256 than the request states; nothing was \
+                 kept. Send them again, or correct the digest.",
+            ),
+            Self::LengthMismatch => no(
+                S::BAD_REQUEST,
+                "the content was cut off",
+                "Fewer or more bytes arrived than were announced; nothing was kept. Send it again.",
+            ),
+            Self::Integrity => no(
+                S::INTERNAL_SERVER_ERROR,
+                "the stored content is damaged",
+                "The bytes in the store are not the ones this address names, so none are sent. Tell \
+                 the operator the request id; uploading the same bytes again heals it.",
+            ),
+            Self::Journal => no(
+                S::INTERNAL_SERVER_ERROR,
+                "the log cannot be used",
+                "The session's log is damaged, or a flush failed and nothing more is taken until the \
+                 service restarts. Tell the operator the request id.",
+            ),
+            Self::Internal => no(
+                S::INTERNAL_SERVER_ERROR,
+                "something failed here",
+                "The failure is not yours. Tell the operator the request id.",
+            ),
+            Self::Busy => later(
+                S::SERVICE_UNAVAILABLE,
+                "too much at once",
+                "Try again after the time in `Retry-After`.",
+            ),
+            Self::Unavailable => later(
+                S::SERVICE_UNAVAILABLE,
+                "out of service",
+                "A part of the service takes nothing until the operator has looked at it. Tell the \
+                 operator the request id.",
+            ),
+            Self::DiskFull => later(
+                S::INSUFFICIENT_STORAGE,
+                "no space left",
+                "The data filesystem is full or down to its reserve; nothing was kept. Try again once \
+                 the operator has made room.",
+            ),
+        }
+    }
+}
+
+impl Problem {
+    /// A problem of this code, with nothing to add.
+    #[must_use]
+    pub fn new(code: Code) -> Self {
+        let mut problem = Self(Box::new(Parts {
+            code,
+            facts: Facts::default(),
+            fields: Vec::new(),
+        }));
+        if code == Code::Unauthenticated {
+            let challenge = HeaderValue::from_static("Bearer realm=\"holdfast\"");
+            problem = problem.with_field(header::WWW_AUTHENTICATE, challenge);
+        }
+        if code == Code::Busy {
+            problem = problem.with_field(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        problem
+    }
+
+    /// A request that cannot be taken; `reason` names the part and may quote the request itself.
+    #[must_use]
+    pub fn malformed(reason: impl Into<String>) -> Self {
+        Self::new(Code::Malformed).with_facts(Facts {
+            reason: Some(bounded(reason.into())),
+            ..Facts::default()
+        })
+    }
+
+    /// The same problem with facts for the caller.
+    #[must_use]
+    pub fn with_facts(mut self, facts: Facts) -> Self {
+        self.0.facts = facts;
+        self
+    }
+
+    /// The same problem with a header field.
+    #[must_use]
+    pub fn with_field(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.0.fields.push((name, value));
+        self
+    }
+
+    /// The problem's code.
+    #[must_use]
+    pub const fn code(&self) -> Code {
+        self.0.code
+    }
+
+    /// The problem's body, for the request of this id.
+    #[must_use]
+    pub fn body(&self, request: RequestId) -> ProblemBody {
+        let text = self.0.code.text();
+        ProblemBody {
+            kind: format!("urn:holdfast:problem:{}", self.0.code.as_str()),
+            title: text.title,
+            status: text.status.as_u16(),
+            detail: text.detail,
+            instance: request.to_string(),
+            code: self.0.code,
+            request_id: request.to_string(),
+            retryable: text.retryable,
+            facts: self.0.facts.clone(),
+        }
+    }
+}
+
+/// The longest reason that is sent: it may quote the caller's own text.
+const MAX_REASON: usize = 240;
+
+fn bounded(mut reason: String) -> String {
+    if let Some((end, _)) = reason.char_indices().nth(MAX_REASON) {
+        reason.truncate(end);
+    }
+    reason
+}
+
+impl IntoResponse for Problem {
+    /// The status and fields; the outer layer writes the body, because it knows the request's id.
+    fn into_response(self) -> Response {
+        let mut response = self.0.code.status().into_response();
+        for (name, value) in &self.0.fields {
+            response.headers_mut().append(name, value.clone());
+        }
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+impl From<TransferError> for Problem {
+    /// The one place where an error of the parts becomes an answer.
+    fn from(error: TransferError) -> Self {
+        let problem = Self::of(&error);
+        let code = problem.0.code;
+        let status = code.status();
+        if status.is_server_error() {
+            tracing::error!(code = code.as_str(), error = %Chain(&error), "a request failed");
+        } else {
+            tracing::debug!(code = code.as_str(), error = %Chain(&error), "a request was refused");
+        }
+        problem
+    }
+}
+
+impl Problem {
+    fn of(error: &TransferError) -> Self {
+        use TransferError as T;
+        match error {
+            T::Access(error) => Self::of_access(error),
+            T::Journal(error) => Self::of_journal(error),
+            T::Store(error) => Self::new(match error {
+                StoreError::NotFound(_) => Code::ContentLost,
+                StoreError::NotAnObject(_)
+                | StoreError::LengthMismatch { .. }
+                | StoreError::DigestMismatch(_)
+                | StoreError::Changed(_) => Code::Integrity,
+                StoreError::Cancelled => Code::LengthMismatch,
+                StoreError::Full(_) => return Self::disk_full(),
+                StoreError::Degraded => Code::Unavailable,
+                StoreError::Resource(_) | StoreError::Busy(_) => Code::Busy,
+                StoreError::OverLimit { limit } => return Self::over_limit(*limit),
+                StoreError::Unsupported(_) | StoreError::Io { .. } => Code::Internal,
+            }),
+            T::Spool(error) => match error {
+                SpoolError::OverLimit { limit } => Self::over_limit(*limit),
+                SpoolError::Full(_) => Self::disk_full(),
+                SpoolError::Resource(_) => Self::new(Code::Busy),
+                SpoolError::Unsupported(_) | SpoolError::Io(_) => Self::new(Code::Internal),
+            },
+            T::Pool(PoolError::Busy) => Self::new(Code::Busy),
+            T::Pool(PoolError::Gone) => Self::new(Code::Internal),
+            T::Cut { .. } | T::WrongLength { .. } => Self::new(Code::LengthMismatch),
+            T::WrongDigest { .. } => Self::new(Code::DigestMismatch),
+        }
+    }
+
+    fn over_limit(limit: ByteCount) -> Self {
+        Self::new(Code::OverLimit).with_facts(Facts {
+            limit_bytes: Some(limit.get()),
+            setting: Some("limits.file"),
+            ..Facts::default()
+        })
+    }
+
+    fn disk_full() -> Self {
+        Self::new(Code::DiskFull).with_facts(Facts {
+            setting: Some("limits.free_reserve"),
+            ..Facts::default()
+        })
+    }
+
+    fn of_control(error: &ControlError) -> Self {
+        Self::new(match error {
+            ControlError::Busy | ControlError::Undone => Code::Busy,
+            ControlError::Full => Code::DiskFull,
+            ControlError::NotDurable | ControlError::ReadOnly(_) => Code::Unavailable,
+            ControlError::Damaged(_) | ControlError::Newer { .. } | ControlError::Corrupt(_) => {
+                Code::Journal
+            }
+            ControlError::Panicked | ControlError::Sql { .. } | ControlError::Io { .. } => {
+                Code::Internal
+            }
+        })
+    }
+
+    fn of_access(error: &AccessError) -> Self {
+        match error {
+            AccessError::Unauthenticated => Self::new(Code::Unauthenticated),
+            AccessError::Hidden => Self::new(Code::NotFound),
+            AccessError::Denied => Self::new(Code::Forbidden),
+            AccessError::UnknownOwner => Self::new(Code::UnknownOwner),
+            AccessError::Refused(reason) => Self::malformed(*reason),
+            AccessError::Journal(error) => Self::of_journal(error),
+            AccessError::Unavailable(error) => Self::of_control(error),
+            AccessError::NoEntropy(_) => Self::new(Code::Internal),
+        }
+    }
+
+    fn of_journal(error: &JournalError) -> Self {
+        match error {
+            JournalError::NotFound => Self::new(Code::NotFound),
+            JournalError::Exists => Self::new(Code::SessionExists),
+            JournalError::StaleGeneration { present, .. } => Self::new(Code::StaleGeneration)
+                .with_facts(Facts {
+                    log_generation: Some(present.get()),
+                    ..Facts::default()
+                }),
+            JournalError::SeqMismatch { present, .. } => {
+                Self::new(Code::SeqMismatch).with_facts(Facts {
+                    next_seq: Some(present.get()),
+                    ..Facts::default()
+                })
+            }
+            JournalError::UnknownReference(_) => Self::new(Code::UnknownReference),
+            JournalError::Refused(reason) => Self::new(Code::EventRefused).with_facts(Facts {
+                reason: Some(bounded(reason.clone())),
+                ..Facts::default()
+            }),
+            JournalError::OverQuota { used, limit, .. } => {
+                Self::new(Code::OverQuota).with_facts(Facts {
+                    limit_bytes: Some(limit.get()),
+                    used_bytes: Some(used.get()),
+                    setting: Some("limits.session_bytes"),
+                    ..Facts::default()
+                })
+            }
+            JournalError::Corrupt(_) | JournalError::NotDurable => Self::new(Code::Journal),
+            JournalError::Full => Self::new(Code::DiskFull),
+            JournalError::Busy => Self::new(Code::Busy),
+            JournalError::Io { .. } => Self::new(Code::Internal),
+        }
+    }
+}
+
+impl From<AccessError> for Problem {
+    fn from(error: AccessError) -> Self {
+        TransferError::Access(error).into()
+    }
+}
+
+impl From<JournalError> for Problem {
+    fn from(error: JournalError) -> Self {
+        TransferError::Journal(error).into()
+    }
+}
+
+impl From<PoolError> for Problem {
+    fn from(error: PoolError) -> Self {
+        TransferError::Pool(error).into()
+    }
+}
+
+/// An error and its causes in one line, for the log.
+struct Chain<'a>(&'a dyn std::error::Error);
+
+impl std::fmt::Display for Chain<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.0)?;
+        let mut cause = self.0.source();
+        while let Some(error) = cause {
+            write!(f, ": {error}")?;
+            cause = error.source();
+        }
+        Ok(())
+    }
+}
