@@ -39,8 +39,9 @@ pub enum StoreError {
     /// No room: bytes, inodes or quota of the data filesystem.
     #[error("no space left on the data filesystem")]
     Full(#[source] io::Error),
-    /// A flush failed earlier; the store takes nothing more until it is reopened.
-    #[error("the store takes no more content after a failed flush")]
+    /// A flush failed earlier or the filesystem turned read-only: the store gives what it holds, and
+    /// takes nothing more until it is reopened.
+    #[error("the store takes no more content")]
     Degraded,
     /// Another pass over the same object took longer than a caller may wait.
     #[error("object {0} is still being verified for somebody else")]
@@ -75,6 +76,7 @@ impl StoreError {
         match Errno::from_io_error(&source) {
             Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => Self::Full(source),
             Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => Self::Resource(source),
+            Some(Errno::ROFS) => Self::Degraded,
             _ => Self::Io { action, source },
         }
     }
@@ -98,10 +100,7 @@ impl From<SpoolError> for StoreError {
             SpoolError::Full(source) => Self::Full(source),
             SpoolError::Unsupported(source) => Self::Unsupported(source),
             SpoolError::Resource(source) => Self::Resource(source),
-            SpoolError::Io(source) => Self::Io {
-                action: "writing a spool",
-                source,
-            },
+            SpoolError::Io(source) => Self::from_io("writing a spool", source),
         }
     }
 }

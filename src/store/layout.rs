@@ -152,8 +152,19 @@ pub struct DataDir {
     trash: Dir,
     journal: Dir,
     store_id: String,
-    /// Holds the lock; the kernel lets go when the process ends, however it ends.
-    _lock: OwnedFd,
+    _lock: Lock,
+}
+
+/// The held lock. The kernel lets go when the process ends, however it ends.
+struct Lock(OwnedFd);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // A child between fork and exec still has the descriptor, so closing ours would not do.
+        if let Err(errno) = rustix::fs::flock(&self.0, FlockOperation::Unlock) {
+            tracing::debug!(%errno, "the lock is let go by closing it");
+        }
+    }
 }
 
 impl fmt::Debug for DataDir {
@@ -227,7 +238,7 @@ impl DataDir {
         Self::assemble(dir, lock)
     }
 
-    fn assemble(dir: Dir, lock: OwnedFd) -> Result<Self, LayoutError> {
+    fn assemble(dir: Dir, lock: Lock) -> Result<Self, LayoutError> {
         let format = read_format(&dir)?.ok_or(LayoutError::NotInitialised)?;
         let home = place(&dir)?;
         for part in LINKED_PARTS {
@@ -433,7 +444,7 @@ fn place(dir: &Dir) -> Result<(u32, u32, u64), LayoutError> {
     Ok((facts.stx_dev_major, facts.stx_dev_minor, mount))
 }
 
-fn take_lock(dir: &Dir) -> Result<OwnedFd, LayoutError> {
+fn take_lock(dir: &Dir) -> Result<Lock, LayoutError> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let fd = rustix::fs::openat(dir, LOCK_FILE, flags, Mode::RUSR | Mode::WUSR)
         .map_err(failed("opening the lock"))?;
@@ -462,7 +473,7 @@ fn take_lock(dir: &Dir) -> Result<OwnedFd, LayoutError> {
     {
         tracing::debug!(%error, "the lock carries no hint");
     }
-    Ok(file.into())
+    Ok(Lock(file.into()))
 }
 
 fn small_text(file: &File) -> io::Result<String> {

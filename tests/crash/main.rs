@@ -1,0 +1,18 @@
+//! What survives a failure? Processes killed at every system call that changes something, power
+//! cut under a filesystem, and every error the system can answer with.
+#![expect(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "tests build their own directories, look into them by name, and fail where they stand"
+)]
+
+#[path = "../support/content.rs"]
+mod content;
+#[path = "../support/skip.rs"]
+mod skip;
+
+mod disk;
+mod errors;
+mod store;
+mod trace;

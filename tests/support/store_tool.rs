@@ -1,0 +1,177 @@
+//! `store-tool`: one upload at a time on one thread, to be killed, starved and cut off by the crash
+//! tests. Never part of a release.
+//!
+//! ```text
+//! store-tool [--without STEP] [--collect] [--undeclared] [--acks FILE] init DIR
+//! store-tool [...] put DIR SEED LEN [SEED LEN]...
+//! store-tool [...] get DIR SEED LEN
+//! ```
+//!
+//! One line on stdout per thing done: `ack SEED OUTCOME` only after it is durable, `whole SEED`
+//! after the last verified byte, or `refused WHAT` with the variant of the error. `--acks` also
+//! appends each acknowledgement to a file and flushes it before it is printed, as a journal does.
+//! `--collect` sweeps between the commit and the acknowledgement. `--undeclared` uploads without
+//! telling the length first.
+#![expect(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    reason = "a test program: it opens what it is told to and speaks on stdout"
+)]
+
+#[path = "content.rs"]
+mod content;
+
+use std::{
+    error::Error,
+    fs::File,
+    io::Write as _,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use content::content;
+use holdfast::{
+    model::{
+        AttachmentId, AttachmentKind, AttachmentRef, ByteCount, Cancel, Digest, Limits, Timestamp,
+    },
+    store::{
+        Objects as _, Store as _, StoreError,
+        layout::{DataDir, Filesystems},
+        local::{LocalOptions, LocalStore, Omit},
+        verified::Verifier,
+    },
+};
+
+#[derive(Default)]
+struct Options {
+    without: Option<Omit>,
+    collect: bool,
+    undeclared: bool,
+    acks: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            println!("refused {error:?}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<bool, Box<dyn Error>> {
+    let mut options = Options::default();
+    let mut words = std::env::args().skip(1);
+    let command = loop {
+        match words.next().ok_or("no command")?.as_str() {
+            "--without" => {
+                options.without = Some(match words.next().ok_or("without what?")?.as_str() {
+                    "file-fsync" => Omit::FileFsync,
+                    "dir-fsync" => Omit::DirFsync,
+                    "pin" => Omit::Pin,
+                    other => return Err(format!("no step {other}").into()),
+                });
+            }
+            "--collect" => options.collect = true,
+            "--undeclared" => options.undeclared = true,
+            "--acks" => options.acks = Some(words.next().ok_or("which file?")?.into()),
+            other => break other.to_owned(),
+        }
+    };
+    let dir = PathBuf::from(words.next().ok_or("which directory?")?);
+    let numbers: Vec<u64> = words.map(|word| word.parse()).collect::<Result<_, _>>()?;
+    let objects = numbers.chunks_exact(2).map(|pair| (pair[0], pair[1]));
+    match command.as_str() {
+        "init" => {
+            DataDir::init_on(&dir, Filesystems::Any)?;
+            println!("ack init");
+            Ok(true)
+        }
+        "put" => {
+            let store = open(&dir, &options)?;
+            let mut all = true;
+            for (seed, len) in objects {
+                if let Err(error) = put(&store, &options, seed, len) {
+                    println!("refused {error:?}");
+                    all = false;
+                }
+            }
+            Ok(all)
+        }
+        "get" => {
+            let store = open(&dir, &options)?;
+            for (seed, len) in objects {
+                get(&store, seed, len)?;
+                println!("whole {seed}");
+            }
+            Ok(true)
+        }
+        other => Err(format!("no command {other}").into()),
+    }
+}
+
+fn open(dir: &Path, options: &Options) -> Result<LocalStore, Box<dyn Error>> {
+    let data = DataDir::open_on(dir, Filesystems::Any)?;
+    let local = LocalOptions {
+        free_reserve: ByteCount::ZERO,
+        omit: options.without,
+        ..LocalOptions::default()
+    };
+    let store = LocalStore::open(&data, local)?;
+    // The lock is held for as long as the process lives.
+    std::mem::forget(data);
+    Ok(store)
+}
+
+fn put(store: &LocalStore, options: &Options, seed: u64, len: u64) -> Result<(), StoreError> {
+    let io = |source| StoreError::Io {
+        action: "acknowledging",
+        source,
+    };
+    let content = content(seed, len);
+    let declared = (!options.undeclared).then(|| ByteCount::new(len));
+    let mut spool = store.spool(declared, ByteCount::new(len))?;
+    for piece in content.chunks(64 * 1024) {
+        spool.write(piece)?;
+    }
+    let stored = store.commit(spool.finish())?;
+    if options.collect {
+        // Nothing refers to the object yet: the pin alone keeps it.
+        let mut sweep = store.sweep(Timestamp::from_millis(1))?;
+        sweep.doom(stored.digest(), || false)?;
+        sweep.finish()?;
+    }
+    if let Some(acks) = &options.acks {
+        let mut acks = File::options()
+            .append(true)
+            .create(true)
+            .open(acks)
+            .map_err(io)?;
+        acks.write_all(format!("{seed}\n").as_bytes()).map_err(io)?;
+        acks.sync_all().map_err(io)?;
+    }
+    println!("ack {seed} {:?}", stored.outcome());
+    Ok(())
+}
+
+fn get(store: &LocalStore, seed: u64, len: u64) -> Result<(), StoreError> {
+    let content = content(seed, len);
+    let reference = AttachmentRef {
+        id: AttachmentId::new(Digest::of(&content)),
+        name: None,
+        bytes: ByteCount::new(len),
+        kind: AttachmentKind::File,
+    };
+    let verifier = Verifier::new(&Limits::default())?;
+    let whole = verifier.verify(store.open(&reference)?, &Cancel::new())?;
+    let mut blocks = whole.blocks(0..len);
+    let mut left = content.as_slice();
+    while let Some(block) = blocks.next()? {
+        left = left
+            .strip_prefix(&*block)
+            .ok_or(StoreError::Changed(whole.digest()))?;
+    }
+    Ok(())
+}
