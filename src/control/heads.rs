@@ -378,14 +378,15 @@ mod tests {
         let mut log = HeadsLog::start(dir.try_clone().unwrap(), position(0), false).unwrap();
         log.append(position(1)).unwrap();
         log.file.write_all_at(b"{\"commit\":2,", log.len).unwrap();
-        let mut log = match HeadsLog::read(&dir).unwrap() {
-            Reading::Last {
-                position,
-                torn: true,
-                ..
-            } => HeadsLog::start(dir.try_clone().unwrap(), position, true).unwrap(),
-            other => unreachable!("{other:?}"),
+        let Reading::Last {
+            position: whole,
+            torn: true,
+            ..
+        } = HeadsLog::read(&dir).unwrap()
+        else {
+            unreachable!("the tail is torn")
         };
+        let mut log = HeadsLog::start(dir.try_clone().unwrap(), whole, true).unwrap();
         log.append(position(2)).unwrap();
         let Reading::Last {
             position: last,

@@ -415,10 +415,11 @@ mod tests {
             (db(4, "a"), log(3, "b", false), "different histories"),
             (db(1, "a"), Reading::Absent, "no heads log"),
         ] {
-            match judge(Some(here), &heads).unwrap() {
-                Verdict::ReadOnly(text) => assert!(text.contains(says), "{text}"),
-                other => unreachable!("{here:?} {heads:?}: {other:?}"),
-            }
+            let verdict = judge(Some(here), &heads).unwrap();
+            let Verdict::ReadOnly(text) = verdict else {
+                unreachable!("{here:?} {heads:?}: {verdict:?}")
+            };
+            assert!(text.contains(says), "{text}");
         }
         assert!(judge(None, &log(1, "a", false)).is_err());
     }

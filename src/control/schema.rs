@@ -87,13 +87,10 @@ CREATE TABLE events (
     time INTEGER NOT NULL,
     type TEXT NOT NULL,
     ignorable INTEGER NOT NULL,
-    message INTEGER NOT NULL,
     data TEXT NOT NULL,
     hash BLOB NOT NULL CHECK (length(hash) = 32)
 ) STRICT;
 CREATE UNIQUE INDEX events_seq ON events (session, seq);
--- Where a history page may start.
-CREATE INDEX events_message ON events (session, seq) WHERE message = 1;
 
 -- What a session's events refer to, once per content, name and kind; id order is log order.
 CREATE TABLE refs (

@@ -5,9 +5,13 @@
 //! durable (I5); only the closed list of positions makes a reference. Leaves to others: who may
 //! read a session (`access`), the bytes a reference names (`store`).
 
+#[cfg(any(test, feature = "_seams"))]
+pub mod conformance;
 pub mod dsh;
 mod error;
 mod event;
+pub mod native;
+pub mod record;
 pub mod references;
 
 use std::fmt;
