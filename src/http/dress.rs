@@ -16,6 +16,7 @@ use tracing::Instrument;
 
 use super::{
     App,
+    page::OwnPage,
     problem::{Code, Problem},
     semantics::{AuthorityError, Host},
     server::Refusal,
@@ -95,6 +96,11 @@ fn dressed(app: &App, mut response: Response, id: RequestId) -> Response {
         response = with_body(response, &problem, id);
     }
     secure(response.headers_mut());
+    if let Some(own) = response.extensions_mut().remove::<OwnPage>() {
+        response
+            .headers_mut()
+            .insert(header::CONTENT_SECURITY_POLICY, own.policy());
+    }
     response
         .headers_mut()
         .insert(REQUEST_ID, value(&id.to_string()));

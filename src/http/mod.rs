@@ -15,6 +15,7 @@ mod fence;
 mod host;
 mod login;
 pub mod openapi;
+mod page;
 pub mod problem;
 pub mod router;
 pub mod semantics;

@@ -16,7 +16,7 @@ use http::{HeaderValue, Request, StatusCode, header};
 use tower::ServiceExt as _;
 
 use super::{
-    App, attachments, dress, events, host, login, openapi,
+    App, attachments, dress, events, host, login, openapi, page,
     problem::{Code, Problem},
     server, sessions, snapshot, uploads,
 };
@@ -108,7 +108,7 @@ impl Row {
 
 /// The table.
 fn rows() -> Vec<Row> {
-    vec![
+    let mut rows = vec![
         row("/openapi.json", Scope::Open).get(openapi::serve),
         row("/v1/host", Scope::Open).get(host::describe),
         row("/v1/login", Scope::Open).post(login::redeem),
@@ -125,7 +125,13 @@ fn rows() -> Vec<Row> {
             Scope::Attachment,
         )
         .get(attachments::download),
-    ]
+    ];
+    rows.extend(
+        page::ASSETS
+            .into_iter()
+            .map(|asset| row(asset.path, Scope::Open).get(move || async move { asset.serve() })),
+    );
+    rows
 }
 
 /// The routes of the public listener, in the order of the table.
