@@ -10,7 +10,6 @@
 pub mod model;
 
 // The one leaf with `unsafe`.
-#[cfg(feature = "service")]
 mod sys;
 
 // Where blocking work runs.

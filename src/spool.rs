@@ -178,10 +178,53 @@ impl SpoolWriter {
         Ok(())
     }
 
+    /// Takes what was cloned into the empty file as its content: reads it back and hashes it.
+    ///
+    /// `between` is asked before every read.
+    ///
+    /// # Errors
+    /// [`SpoolError::OverLimit`] when the clone is larger than the limit; as `pread(2)` fails; what
+    /// `between` says.
+    pub(crate) fn adopt<E: From<SpoolError>>(
+        &mut self,
+        mut between: impl FnMut() -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut buffer = vec![0; 256 * 1024];
+        loop {
+            between()?;
+            let read = match self.file.read_at(&mut buffer, self.len) {
+                Ok(read) => read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(SpoolError::from(error).into()),
+            };
+            let bytes = buffer.get(..read).unwrap_or_default();
+            let end = ByteCount::new(self.len).saturating_add(bytes.len().into());
+            if end > self.limit {
+                return Err(SpoolError::OverLimit { limit: self.limit }.into());
+            }
+            if bytes.is_empty() {
+                return Ok(());
+            }
+            self.digester.update(bytes);
+            self.len = end.get();
+        }
+    }
+
+    /// The unlinked file itself, for a clone into it.
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
     /// Bytes written so far.
     #[must_use]
     pub fn len(&self) -> ByteCount {
         ByteCount::new(self.len)
+    }
+
+    /// SHA-256 of the bytes written so far.
+    #[must_use]
+    pub fn digest_so_far(&self) -> Digest {
+        self.digester.clone().finish()
     }
 
     /// Whether nothing was written yet.

@@ -2,13 +2,11 @@
 
 use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
-    fs::{FileType, PROC_SUPER_MAGIC},
+    fs::FileType,
     io::Errno,
 };
 
-use super::{
-    Facts, Kind, Mounts, PinnedError, Resolver, Seam, Step, place::Place, root::filesystem_of,
-};
+use super::{Facts, Kind, PinnedError, Resolver, Seam, Step, filesystem::Filesystem, place::Place};
 use crate::model::ByteCount;
 
 /// An object held by descriptor, so that renames no longer matter. It can be asked, not read.
@@ -60,7 +58,8 @@ impl<'root> PinnedFile<'root> {
         if facts.kind != FileType::RegularFile {
             return Err(PinnedError::NotRegular(facts.kind.into()));
         }
-        if self.is_synthetic()? {
+        // Its length says nothing of its content, and reading some has effects.
+        if self.place.root().filesystem_of(&self.handle)? == Filesystem::Proc {
             return Err(PinnedError::NotRegular(Kind::Synthetic));
         }
         self.place.root().policy().admit(&facts)?;
@@ -72,14 +71,6 @@ impl<'root> PinnedFile<'root> {
             pinned: self,
             facts,
         })
-    }
-
-    /// A process filesystem makes its files up while they are read; reading some has effects.
-    fn is_synthetic(&self) -> Result<bool, PinnedError> {
-        match self.place.root().policy().mounts {
-            Mounts::Deny => Ok(self.place.root().is_procfs()),
-            Mounts::Allow => Ok(filesystem_of(&self.handle)? == PROC_SUPER_MAGIC),
-        }
     }
 }
 

@@ -17,6 +17,9 @@
 mod error;
 mod facts;
 mod file;
+mod filesystem;
+mod flush;
+mod lease;
 mod place;
 mod policy;
 mod proc_fd;
@@ -24,11 +27,12 @@ mod resolve;
 mod root;
 mod seam;
 mod snapshot;
+mod stability;
 
 pub use error::{Kind, PinnedError};
 pub use facts::{Facts, Identity, Moment};
 pub use file::{Examined, OpenFile, PinnedFile};
-pub use policy::{HardLinks, Mounts, Owner, Policy};
+pub use policy::{Grade, HardLinks, Leases, Mounts, Owner, Policy};
 pub use resolve::Resolver;
 pub use root::{Counters, Root};
 pub use seam::{Seam, Step};

@@ -32,8 +32,55 @@ pub enum Owner {
     Users(Vec<u32>),
 }
 
+/// How sure it is that a copy is the file's content at one moment; the weakest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Grade {
+    /// Two passes gave the same bytes and the times stood still. Evidence, no proof: a writer
+    /// through a mapping could have put the bytes back in between.
+    DoubleRead,
+    /// Nothing moved the file's times or length, taken so that neither a write under way nor a
+    /// store through a mapping could hide.
+    Stamped,
+    /// A read lease was held throughout: nobody had the file open or mapped for writing.
+    Lease,
+    /// The filesystem made an atomic copy.
+    Clone,
+}
+
+impl Grade {
+    /// The grade's name in configuration and receipts.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::DoubleRead => "double-read",
+            Self::Stamped => "stamped",
+            Self::Lease => "lease",
+            Self::Clone => "clone",
+        }
+    }
+
+    /// Takes a grade as the configuration spells it.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::DoubleRead, Self::Stamped, Self::Lease, Self::Clone]
+            .into_iter()
+            .find(|grade| grade.name() == text)
+    }
+}
+
+/// Whether reads may take a lease on the file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Leases {
+    /// Never.
+    #[default]
+    Never,
+    /// Where the system allows it. Somebody who opens the file for writing meanwhile waits for the
+    /// read or, without blocking, fails: why this is opt-in.
+    Try,
+}
+
 /// What a root lets out, besides being beneath it and a plain file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// Files with several names.
     pub hard_links: HardLinks,
@@ -41,6 +88,22 @@ pub struct Policy {
     pub mounts: Mounts,
     /// Whose files.
     pub owner: Owner,
+    /// The weakest grade of copy accepted.
+    pub stability: Grade,
+    /// Leases as a means to a grade.
+    pub leases: Leases,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            hard_links: HardLinks::default(),
+            mounts: Mounts::default(),
+            owner: Owner::default(),
+            stability: Grade::Stamped,
+            leases: Leases::default(),
+        }
+    }
 }
 
 impl Policy {

@@ -8,12 +8,12 @@ use std::{
 
 use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
-    fs::{CWD, FsWord, Mode, OFlags, PROC_SUPER_MAGIC, fstatfs, openat},
+    fs::{CWD, Mode, OFlags, openat},
 };
 
 use super::{
-    Facts, Identity, PinnedError, PinnedFile, Policy, Resolver, Seam, Step, place::Place,
-    proc_fd::ProcFd, resolve,
+    Facts, Identity, Mounts, PinnedError, PinnedFile, Policy, Resolver, Seam, Step,
+    filesystem::Filesystem, flush::Flusher, place::Place, proc_fd::ProcFd, resolve,
 };
 use crate::model::RelPath;
 
@@ -23,10 +23,12 @@ use crate::model::RelPath;
 pub struct Root {
     directory: OwnedFd,
     identity: Identity,
-    filesystem: FsWord,
+    filesystem: Filesystem,
     path: PathBuf,
     policy: Policy,
     proc_fd: ProcFd,
+    coarse_times: bool,
+    flusher: Flusher,
     pub(super) openat2: Openat2State,
 }
 
@@ -58,7 +60,7 @@ impl Root {
     pub fn open(path: &Path, policy: Policy) -> Result<Self, PinnedError> {
         let directory = open_directory(path)?;
         let identity = Facts::of(&directory)?.identity;
-        let filesystem = filesystem_of(&directory)?;
+        let filesystem = Filesystem::of(&directory)?;
         Ok(Self {
             directory,
             identity,
@@ -66,8 +68,18 @@ impl Root {
             path: path.to_owned(),
             policy,
             proc_fd: ProcFd::open()?,
+            coarse_times: has_coarse_times(),
+            flusher: Flusher::default(),
             openat2: Openat2State::default(),
         })
+    }
+
+    /// Flushes files on the reading thread, for a process that must have only one: then nothing
+    /// bounds how long a flush takes.
+    #[must_use]
+    pub fn flushing_inline(mut self) -> Self {
+        self.flusher = Flusher::inline();
+        self
     }
 
     /// Resolves `path` once, beneath this root, to a descriptor that can be asked but not read.
@@ -136,9 +148,21 @@ impl Root {
         &self.proc_fd
     }
 
-    /// Whether the root itself lies in a process filesystem, whose links lead anywhere.
-    pub(super) fn is_procfs(&self) -> bool {
-        self.filesystem == PROC_SUPER_MAGIC
+    pub(super) fn flusher(&self) -> &Flusher {
+        &self.flusher
+    }
+
+    /// Whether two changes in a row may leave the same times.
+    pub(super) fn has_coarse_times(&self) -> bool {
+        self.coarse_times
+    }
+
+    /// The filesystem of what lies beneath: the root's own, unless paths may cross into others.
+    pub(super) fn filesystem_of(&self, fd: impl AsFd) -> Result<Filesystem, PinnedError> {
+        match self.policy.mounts {
+            Mounts::Deny => Ok(self.filesystem),
+            Mounts::Allow => Filesystem::of(fd),
+        }
     }
 }
 
@@ -157,10 +181,15 @@ impl fmt::Debug for Root {
     }
 }
 
-pub(super) fn filesystem_of(fd: impl AsFd) -> Result<FsWord, PinnedError> {
-    fstatfs(fd)
-        .map(|fs| fs.f_type)
-        .map_err(|errno| PinnedError::from_errno("asking for the filesystem", errno))
+/// Before Linux 6.13 a file's times move with the timer's tick, not with every change that was
+/// looked for. What cannot be read is taken for old.
+fn has_coarse_times() -> bool {
+    let name = rustix::system::uname();
+    let release = name.release().to_string_lossy();
+    let mut numbers = release
+        .split(|character: char| !character.is_ascii_digit())
+        .map(|number| number.parse::<u32>().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) < (6, 13)
 }
 
 fn open_directory(path: &Path) -> Result<OwnedFd, PinnedError> {

@@ -2,8 +2,8 @@
 
 /// A named place in a read at which the world may change.
 ///
-/// Each is passed after what it names happened, except [`Step::Read`], which is passed before the
-/// read at its offset.
+/// Each is passed after what it names happened, except [`Step::Read`] and
+/// [`Step::Again`], which are passed before the read at their offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Step {
@@ -24,8 +24,19 @@ pub enum Step {
     Stamped,
     /// Where the root's policy asks for it: the file's only name is the one it was found by.
     Confirmed,
+    /// What was dirty of the file is written, so that the next store through a mapping shows.
+    Flushed,
+    /// A lease on the file is held.
+    Leased,
+    /// The filesystem made an atomic copy of the file.
+    Cloned,
     /// About to read at this offset, in bytes.
     Read {
+        /// Where.
+        offset: u64,
+    },
+    /// About to read a second time at this offset, in bytes.
+    Again {
         /// Where.
         offset: u64,
     },

@@ -2,19 +2,11 @@
 
 use std::time::Instant;
 
-use rustix::{
-    fd::{AsFd, OwnedFd},
-    io::{Errno, pread},
-};
-
-use super::{Facts, OpenFile, PinnedError, Resolver, Root, Seam, Step};
+use super::{Facts, Grade, PinnedError, Resolver, Root, Seam};
 use crate::{
     model::{ByteCount, Cancel, RelPath},
     spool::{Spool, SpoolWriter},
 };
-
-/// Bytes per read. A constant: nothing is sized from what a file claims.
-const CHUNK: usize = 256 * 1024;
 
 /// How far a read may go.
 #[derive(Clone, Debug)]
@@ -39,6 +31,8 @@ pub struct Snapshot {
 pub struct Evidence {
     /// The resolver that led to the file.
     pub resolver: Resolver,
+    /// How sure it is that the bytes are the file's content at one moment.
+    pub grade: Grade,
     /// The file as it was when it was read.
     pub facts: Facts,
 }
@@ -50,7 +44,7 @@ impl Root {
     ///
     /// # Errors
     /// As [`Root::pin`], [`super::PinnedFile::examine`], [`super::Examined::reopen`] and
-    /// [`OpenFile::copy_to`]. An error comes with no byte.
+    /// [`super::OpenFile::copy_to`]. An error comes with no byte.
     pub fn snapshot<S: Seam>(
         &self,
         path: &RelPath,
@@ -66,94 +60,6 @@ impl Root {
     }
 }
 
-impl OpenFile<'_> {
-    /// Copies the file into an unlinked spool and hashes it on the way.
-    ///
-    /// The spool comes back with its length in bytes and its SHA-256. Blocks; call it from the file
-    /// pool.
-    ///
-    /// # Errors
-    /// [`PinnedError::OverLimit`] past the limit; [`PinnedError::Changed`] if length, times or
-    /// number of names moved between the first and the last read (a rename moves the times too:
-    /// refusing is intended); [`PinnedError::Cancelled`] and [`PinnedError::Deadline`] between
-    /// reads; [`PinnedError::Spool`] when the copy could not be written.
-    ///
-    /// # Source
-    /// `statx(2)`, `pread(2)`. Keeps I4 and I11.
-    pub fn copy_to<S: Seam>(
-        self,
-        mut spool: SpoolWriter,
-        bounds: &Bounds,
-        seam: &mut S,
-    ) -> Result<Snapshot, PinnedError> {
-        let before = Facts::of(&self.file)?;
-        self.place.root().policy().admit(&before)?;
-        seam.at(Step::Stamped);
-        self.place.confirm(before.identity)?;
-        seam.at(Step::Confirmed);
-        copy(&self.file, &mut spool, bounds, seam)?;
-        seam.at(Step::Copied);
-        bounds.check()?;
-        let after = Facts::of(&self.file)?;
-        if spool.len() != before.size {
-            return Err(PinnedError::Changed("its length is not what it was"));
-        }
-        if after != before {
-            return Err(PinnedError::Changed("its length, times or names moved"));
-        }
-        Ok(Snapshot {
-            spool: spool.finish(),
-            evidence: Evidence {
-                resolver: self.resolver,
-                facts: after,
-            },
-        })
-    }
-}
-
-/// Reads to the end, at most one byte past the limit.
-fn copy<S: Seam>(
-    file: &OwnedFd,
-    spool: &mut SpoolWriter,
-    bounds: &Bounds,
-    seam: &mut S,
-) -> Result<(), PinnedError> {
-    let mut buffer = vec![0; CHUNK];
-    loop {
-        bounds.check()?;
-        let offset = spool.len();
-        seam.at(Step::Read {
-            offset: offset.get(),
-        });
-        let left = bounds
-            .limit
-            .saturating_sub(offset)
-            .saturating_add(ByteCount::new(1));
-        let want = usize::try_from(left.get()).map_or(CHUNK, |left| left.min(CHUNK));
-        let read = read_at(file, &mut buffer[..want], offset)?;
-        if read.is_empty() {
-            return Ok(());
-        }
-        if ByteCount::from(read.len()) == left {
-            return Err(PinnedError::OverLimit {
-                limit: bounds.limit,
-            });
-        }
-        spool.write(read)?;
-    }
-}
-
-fn read_at(file: impl AsFd, buffer: &mut [u8], offset: ByteCount) -> Result<&[u8], PinnedError> {
-    let read = loop {
-        match pread(&file, &mut *buffer, offset.get()) {
-            Err(Errno::INTR) => {}
-            result => break result,
-        }
-    }
-    .map_err(|errno| PinnedError::from_errno("reading a pinned file", errno))?;
-    Ok(&buffer[..read])
-}
-
 impl Bounds {
     /// At most `limit` bytes, for as long as nobody fires `cancel`.
     #[must_use]
@@ -165,7 +71,8 @@ impl Bounds {
         }
     }
 
-    fn check(&self) -> Result<(), PinnedError> {
+    /// Whether the read may go on.
+    pub(super) fn check(&self) -> Result<(), PinnedError> {
         if self.cancel.is_fired() {
             return Err(PinnedError::Cancelled);
         }
@@ -177,6 +84,10 @@ impl Bounds {
 }
 
 impl Snapshot {
+    pub(super) fn new(spool: Spool, evidence: Evidence) -> Self {
+        Self { spool, evidence }
+    }
+
     /// The copy: length, digest and bytes.
     #[must_use]
     pub fn spool(&self) -> &Spool {

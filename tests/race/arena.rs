@@ -28,7 +28,11 @@ impl Arena {
 
     /// Without a root.
     pub(crate) fn empty() -> Self {
-        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        Self::at(tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap())
+    }
+
+    /// Elsewhere, without a root.
+    pub(crate) fn at(dir: tempfile::TempDir) -> Self {
         fs::create_dir(dir.path().join("spool")).unwrap();
         Self { dir }
     }

@@ -94,10 +94,12 @@ fn phase(step: Step) -> Phase {
         Step::Component { .. } | Step::Resolved => Phase::HoldsFile,
         Step::Examined | Step::Reopened => Phase::Admitted,
         Step::Stamped => Phase::Stamped,
-        Step::Confirmed | Step::Read { offset: 0 } => Phase::Confirmed,
+        Step::Confirmed | Step::Flushed | Step::Read { offset: 0 } => Phase::Confirmed,
         Step::Read { .. } => Phase::HalfRead,
         Step::Copied => Phase::Copied,
-        step => panic!("a step without a row here: {step:?}"),
+        Step::Leased | Step::Cloned | Step::Again { .. } | _ => {
+            panic!("a step without a row here: {step:?}")
+        }
     }
 }
 
@@ -298,6 +300,7 @@ fn the_steps_of_a_read_are_the_named_ones_in_order() {
         Step::Reopened,
         Step::Stamped,
         Step::Confirmed,
+        Step::Flushed,
         Step::Read { offset: 0 },
         Step::Read { offset: 256 * 1024 },
         Step::Read {

@@ -9,4 +9,6 @@
 
 mod arena;
 mod deterministic;
+mod mapping;
 mod path_cases;
+mod stability;

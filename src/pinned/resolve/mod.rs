@@ -7,12 +7,9 @@ mod walk;
 
 use std::fmt;
 
-use rustix::{
-    fd::{AsFd, OwnedFd},
-    fs::PROC_SUPER_MAGIC,
-};
+use rustix::fd::{AsFd, OwnedFd};
 
-use super::{Facts, Identity, Mounts, PinnedError, Root, Seam, root::filesystem_of};
+use super::{Facts, Identity, Mounts, PinnedError, Root, Seam, filesystem::Filesystem};
 use crate::model::RelPath;
 
 pub(super) use walk::open_component;
@@ -83,11 +80,7 @@ fn admit_mount(root: &Root, found: Identity) -> Result<(), PinnedError> {
 
 /// Which kind of link `handle` is.
 fn link_class(root: &Root, handle: impl AsFd) -> PinnedError {
-    let magic = match root.policy().mounts {
-        Mounts::Deny => root.is_procfs(),
-        Mounts::Allow => filesystem_of(handle).is_ok_and(|fs| fs == PROC_SUPER_MAGIC),
-    };
-    if magic {
+    if matches!(root.filesystem_of(handle), Ok(Filesystem::Proc)) {
         PinnedError::DeniedMagicLink
     } else {
         PinnedError::DeniedSymlink
