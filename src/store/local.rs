@@ -353,6 +353,23 @@ impl LocalStore {
         digest: Digest,
         expected: ByteCount,
     ) -> Result<Blob, StoreError> {
+        let (file, found) = self.open_whatever(digest)?;
+        if found != expected {
+            return Err(StoreError::LengthMismatch {
+                digest,
+                expected,
+                found,
+            });
+        }
+        Ok(Blob {
+            file,
+            digest,
+            len: expected,
+        })
+    }
+
+    /// Opens an object of whatever length, and says which.
+    pub(crate) fn open_whatever(&self, digest: Digest) -> Result<(File, ByteCount), StoreError> {
         let io = |errno: Errno| StoreError::from_io("opening an object", errno.into());
         // Two descriptors, each step without following: no name of ours leads elsewhere.
         let shard = match rustix::fs::openat(
@@ -374,19 +391,9 @@ impl LocalStore {
         if !held.is_object() {
             return Err(StoreError::NotAnObject(digest));
         }
-        let found = ByteCount::new(u64::try_from(held.stat().st_size).unwrap_or_default());
-        if found != expected {
-            return Err(StoreError::LengthMismatch {
-                digest,
-                expected,
-                found,
-            });
-        }
-        Ok(Blob {
-            file: held.reopen().map_err(io)?,
-            digest,
-            len: expected,
-        })
+        let file = held.reopen().map_err(io)?;
+        let len = ByteCount::new(u64::try_from(held.stat().st_size).unwrap_or_default());
+        Ok((file, len))
     }
 
     /// Says why the existing object is no good copy of `digest`; `None` when it is one.
@@ -548,7 +555,7 @@ fn random_hex() -> Result<String, StoreError> {
 }
 
 /// Hashes `file`, which must hold exactly `len` bytes; `None` when it holds fewer or more.
-fn hash_exactly(file: &File, len: ByteCount) -> io::Result<Option<Digest>> {
+pub(crate) fn hash_exactly(file: &File, len: ByteCount) -> io::Result<Option<Digest>> {
     let mut digester = Digester::default();
     let mut buffer = vec![0; READ];
     let mut at = 0;

@@ -14,6 +14,7 @@ mod error;
 mod files;
 pub mod layout;
 pub mod local;
+pub mod scrub;
 pub mod verified;
 
 use std::{fmt, fs::File};

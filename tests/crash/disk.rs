@@ -66,6 +66,28 @@ impl Disk {
         &self.mount
     }
 
+    /// Flips a bit of the medium wherever it holds `bytes`, behind the back of the filesystem and of
+    /// everything that is in memory. How often that was.
+    pub(crate) fn corrupt(&self, bytes: &[u8]) -> usize {
+        use std::os::unix::fs::FileExt as _;
+        let image = fs::File::options()
+            .read(true)
+            .write(true)
+            .open(&self.image)
+            .unwrap();
+        let content = fs::read(&self.image).unwrap();
+        let mut places = 0;
+        // Files start at sectors.
+        for (n, block) in content.chunks(512).enumerate() {
+            if block.starts_with(bytes) {
+                let at = u64::try_from(n * 512).unwrap();
+                image.write_all_at(&[block[0] ^ 1], at).unwrap();
+                places += 1;
+            }
+        }
+        places
+    }
+
     /// Cuts its power: nothing reaches the medium from here on.
     pub(crate) fn cut(&self) {
         let shutdown = ["-x", "-c", "shutdown"];

@@ -369,6 +369,39 @@ fn flushes_that_fail_and_then_succeed_acknowledge_nothing_that_is_not_there() {
     drop(unmount);
 }
 
+/// A medium that goes bad under a warm cache: downloads still give the right bytes, the survey finds
+/// it, and so does the next cold read (row 25).
+#[test]
+fn a_survey_reads_the_medium_and_not_the_cache() {
+    if let Some(why) = disk::unavailable(Kind::Ext4) {
+        return skipped(1, "medium that goes bad", &why);
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mut disk = Disk::new(Kind::Ext4, dir.path(), "disk");
+    let data = disk.path().join("data");
+    init(&data);
+    let len = LEN.to_string();
+    let tool = |command| {
+        let output = store_tool([command, data.to_str().unwrap(), "1", &len]).run();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(tool("put").starts_with("ack 1"));
+    assert_eq!(tool("verify"), "good 1 damaged 0\n");
+    assert_eq!(tool("get"), "whole 1\n");
+    assert_eq!(disk.corrupt(&crate::content::content(1, LEN)[..64]), 1);
+    assert_eq!(tool("get"), "whole 1\n", "memory still has the right bytes");
+    let said = tool("verify");
+    assert!(said.starts_with("found Content"), "{said}");
+    assert!(said.ends_with("good 0 damaged 1\n"), "{said}");
+    disk.pull_out();
+    disk.plug_in();
+    let said = tool("get");
+    assert!(said.starts_with("refused DigestMismatch"), "{said}");
+    // The same bytes again heal it.
+    assert!(tool("put").contains("Healed"));
+    assert_eq!(tool("verify"), "good 1 damaged 0\n");
+}
+
 struct Unmount<'a>(&'a Path);
 
 impl Drop for Unmount<'_> {

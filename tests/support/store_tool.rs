@@ -5,10 +5,12 @@
 //! store-tool [--without STEP] [--collect] [--undeclared] [--acks FILE] init DIR
 //! store-tool [...] put DIR SEED LEN [SEED LEN]...
 //! store-tool [...] get DIR SEED LEN
+//! store-tool [...] verify DIR [SEED LEN]...
 //! ```
 //!
 //! One line on stdout per thing done: `ack SEED OUTCOME` only after it is durable, `whole SEED`
-//! after the last verified byte, or `refused WHAT` with the variant of the error. `--acks` also
+//! after the last verified byte, `found WHAT` for what a survey reports, or `refused WHAT` with the
+//! variant of the error. `--acks` also
 //! appends each acknowledgement to a file and flushes it before it is printed, as a journal does.
 //! `--collect` sweeps between the commit and the acknowledgement. `--undeclared` uploads without
 //! telling the length first.
@@ -107,6 +109,21 @@ fn run() -> Result<bool, Box<dyn Error>> {
                 println!("whole {seed}");
             }
             Ok(true)
+        }
+        "verify" => {
+            let wanted: Vec<_> = objects
+                .map(|(seed, len)| (Digest::of(&content(seed, len)), ByteCount::new(len)))
+                .collect();
+            let survey = open(&dir, &options)?.survey::<StoreError>(
+                |first| {
+                    let here = |(digest, _): &&(Digest, _)| digest.as_bytes()[0] == first;
+                    Ok(wanted.iter().filter(here).copied().collect())
+                },
+                &Cancel::new(),
+                |finding| println!("found {finding:?}"),
+            )?;
+            println!("good {} damaged {}", survey.good, survey.damaged);
+            Ok(survey.damaged == 0)
         }
         other => Err(format!("no command {other}").into()),
     }
