@@ -64,6 +64,17 @@ fn what_is_busy_at_the_end_of_the_drain_is_reset() {
 }
 
 #[test]
+fn an_answer_given_during_the_drain_says_that_the_connection_ends() {
+    let mut server = Server::start(short());
+    let mut thinking = server.connect();
+    thinking.get("/think?300");
+    assert!(until(Duration::from_secs(1), || server.busy() == 1));
+    server.begin_stop();
+    let answer = thinking.answer().unwrap();
+    assert!(answer.text() == "thought" && answer.closes(), "{answer:?}");
+}
+
+#[test]
 fn a_service_without_connections_stops_at_once() {
     let mut server = Server::start(Limits::default());
     let start = Instant::now();
