@@ -1,3 +1,5 @@
 //! What must hold for every input, one function per target.
 
+pub mod disposition;
+pub mod range;
 pub mod rel_path;

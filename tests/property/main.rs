@@ -6,4 +6,8 @@
 )]
 
 mod corpus;
+#[cfg(feature = "service")]
+mod disposition;
+#[cfg(feature = "service")]
+mod range;
 mod rel_path;

@@ -1,0 +1,94 @@
+//! Names to save under, and the header that carries them.
+
+use holdfast::{
+    http::semantics::{SaveName, attachment},
+    model::Digest,
+};
+
+/// A name of any bytes becomes a safe one, stays the same from then on, and comes back from the
+/// header whole.
+pub fn check(data: &[u8]) {
+    let name = SaveName::of_bytes(data, Digest::of(data));
+    assert_safe(name.as_str());
+    assert_eq!(SaveName::new(name.as_str()), name, "twice changes nothing");
+    let ascii = name.ascii();
+    assert_safe(&ascii);
+    assert!(ascii.is_ascii());
+    assert!(!ascii.contains(['"', '\\', '%', ';']), "{ascii:?}");
+    assert_eq!(SaveName::new(&ascii).ascii(), ascii);
+    let header = attachment(&name).to_string();
+    assert!(
+        header.bytes().all(|byte| matches!(byte, b' '..=b'~')),
+        "{header:?}"
+    );
+    let (plain, extended) = read_back(&header);
+    assert_eq!(plain, ascii);
+    assert_eq!(extended.is_none(), ascii == name.as_str());
+    assert_eq!(extended.unwrap_or(plain), name.as_str());
+}
+
+/// The rules again, in other words.
+fn assert_safe(name: &str) {
+    assert!((1..=255).contains(&name.len()), "{} bytes", name.len());
+    assert!(!name.chars().any(char::is_control), "{name:?}");
+    assert!(
+        !name.contains(['<', '>', ':', '"', '|', '?', '*', '\\', '/']),
+        "{name:?}"
+    );
+    let reordering = ['\u{61c}', '\u{200e}', '\u{200f}'];
+    assert!(!name.contains(reordering), "{name:?}");
+    assert!(!name.contains(|c| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')));
+    assert!(!name.contains(['\u{200b}', '\u{feff}', '\u{ad}', '\u{2028}', '\u{2029}']));
+    assert_eq!(name.trim(), name);
+    assert!(!name.ends_with('.') && !name.starts_with('-'), "{name:?}");
+    assert!(!name.starts_with('.') || name[1..].bytes().all(|byte| byte.is_ascii_lowercase()));
+    let stem = name
+        .split('.')
+        .next()
+        .unwrap_or("")
+        .trim_end()
+        .to_uppercase();
+    let device = match stem.as_str() {
+        "CON" | "PRN" | "AUX" | "NUL" | "CONIN$" | "CONOUT$" | "CLOCK$" => true,
+        port => {
+            (port.starts_with("COM") || port.starts_with("LPT"))
+                && port.chars().count() == 4
+                && port.ends_with(|c: char| c.is_ascii_digit() || "¹²³".contains(c))
+        }
+    };
+    assert!(!device, "{name:?}");
+}
+
+/// Reads the header as a client does: one `filename`, at most one `filename*`, nothing else.
+pub fn read_back(header: &str) -> (String, Option<String>) {
+    let rest = header
+        .strip_prefix("attachment; filename=\"")
+        .expect("an attachment");
+    let (plain, rest) = rest.split_once('"').expect("a quoted name");
+    if rest.is_empty() {
+        return (plain.to_owned(), None);
+    }
+    let encoded = rest
+        .strip_prefix("; filename*=UTF-8''")
+        .expect("the second form");
+    let mut bytes = Vec::new();
+    let mut left = encoded.bytes();
+    while let Some(byte) = left.next() {
+        bytes.push(match byte {
+            b'%' => {
+                let digits = [left.next().expect("a digit"), left.next().expect("a digit")];
+                let text = std::str::from_utf8(&digits).expect("digits");
+                u8::from_str_radix(text, 16).expect("digits")
+            }
+            byte => {
+                let plain = byte.is_ascii_alphanumeric() || b"!#$&+-.^_`|~".contains(&byte);
+                assert!(plain, "{byte:#x} stands for itself");
+                byte
+            }
+        });
+    }
+    (
+        plain.to_owned(),
+        Some(String::from_utf8(bytes).expect("UTF-8")),
+    )
+}
