@@ -13,6 +13,7 @@ mod events;
 mod extract;
 mod fence;
 mod host;
+pub mod local;
 mod login;
 pub mod openapi;
 mod page;

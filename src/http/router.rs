@@ -158,6 +158,11 @@ impl Public {
             .with_state(app.clone());
         Self { app, router }
     }
+
+    /// The routes by themselves, to stand behind others.
+    pub(super) fn router(&self) -> Router {
+        self.router.clone()
+    }
 }
 
 impl server::Handler for Public {
