@@ -54,6 +54,8 @@ pub const DEFAULT_LISTEN: SocketAddr =
 /// All settings, checked one by one; how they fit together is checked when `app` opens them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
+    /// The file it was read from.
+    pub source: PathBuf,
     /// The data directory.
     pub data: PathBuf,
     /// The address of the public listener.
@@ -229,7 +231,7 @@ impl Config {
                 data = Some(PathBuf::from(value));
             }
         }
-        Ok(settings.into_config(base, data))
+        Ok(settings.into_config(file, data))
     }
 }
 
@@ -303,8 +305,10 @@ struct JournalSettings {
 }
 
 impl Settings {
-    fn into_config(self, base: &Path, data: Option<PathBuf>) -> Config {
+    fn into_config(self, file: &Path, data: Option<PathBuf>) -> Config {
+        let base = file.parent().unwrap_or(Path::new(""));
         Config {
+            source: file.to_owned(),
             data: data.unwrap_or_else(|| base.join("data")),
             listen: self.listen.unwrap_or(DEFAULT_LISTEN),
             public_url: self.public_url,
@@ -601,17 +605,21 @@ from_text! {
     };
 }
 
-const SPAN_FORM: &str = "a time span is a number and `ms`, `s`, `m` or `h`, such as \"30s\"";
+/// What a time span looks like.
+pub(crate) const SPAN_FORM: &str =
+    "a time span is a number and `ms`, `s`, `m`, `h` or `d`, such as \"30s\"";
 const SIZE_FORM: &str =
     "a size is a number of bytes, or one with KiB, MiB, GiB or TiB, such as \"64KiB\"";
 
-fn parse_span(text: &str) -> Option<Duration> {
+/// `"30s"` as thirty seconds; `None` for what [`SPAN_FORM`] does not describe.
+pub(crate) fn parse_span(text: &str) -> Option<Duration> {
     let (number, unit) = split_unit(text)?;
     let milliseconds = match unit {
         "ms" => 1,
         "s" => 1_000,
         "m" => 60_000,
         "h" => 3_600_000,
+        "d" => 86_400_000,
         _ => return None,
     };
     number.checked_mul(milliseconds).map(Duration::from_millis)

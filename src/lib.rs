@@ -49,4 +49,8 @@ pub mod http;
 
 // Builds the parts and starts them.
 #[cfg(feature = "service")]
+pub mod app;
+#[cfg(feature = "service")]
 pub mod config;
+#[cfg(feature = "service")]
+pub mod telemetry;

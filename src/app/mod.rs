@@ -1,0 +1,337 @@
+//! The composition root: opens what the configuration names, builds the parts, serves, shuts down.
+//!
+//! Promises: nothing is served from a data directory or a configuration that a root's writer could
+//! reach; the owner-only socket lets in our own uid alone; a shutdown stops accepting first and
+//! cuts nothing that ends within the drain time. Leaves to others: everything else.
+
+#![forbid(unsafe_code)]
+
+mod overlap;
+
+use std::{
+    io,
+    net::SocketAddr,
+    os::fd::{AsFd, OwnedFd},
+    path::Path,
+    sync::Arc,
+};
+
+use rustix::fs::{AtFlags, Mode, OFlags};
+use thiserror::Error;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    access::{Access, AccessError, random_bits},
+    config::{Config, PublicUrl, RootConfig},
+    control::{Control, ControlError},
+    gate::Gate,
+    http::{
+        self, AllowedHosts,
+        local::Local,
+        router::Public,
+        semantics::AuthorityError,
+        server::{self, Listener, Traffic},
+    },
+    journal::{Journal, native::NativeJournal},
+    model::{Clock, Limits, SystemClock},
+    pinned::{PinnedError, Policy, Root},
+    store::{
+        Store, StoreError,
+        layout::{DataDir, LayoutError},
+        local::{LocalOptions, LocalStore},
+        verified::Verifier,
+    },
+    transfer::{HostIdentity, Parts, Pools},
+};
+
+/// The name of the owner-only socket in the data directory.
+pub const SOCKET: &str = "control.sock";
+
+/// Why the parts could not be built or served.
+#[derive(Debug, Error)]
+pub enum AppError {
+    /// The data directory cannot be used.
+    #[error("data directory")]
+    Layout(#[from] LayoutError),
+    /// A root cannot be opened.
+    #[error("root `{name}`")]
+    Root {
+        /// Its name.
+        name: String,
+        /// Why.
+        #[source]
+        source: PinnedError,
+    },
+    /// Two directories overlap that must not.
+    #[error("{inner} lies in {outer}: whoever writes there could reach it")]
+    Overlap {
+        /// What lies in the other.
+        inner: String,
+        /// The other.
+        outer: String,
+    },
+    /// The store cannot be opened.
+    #[error("store")]
+    Store(#[from] StoreError),
+    /// The database cannot be opened, or disagrees with its log of heads.
+    #[error("database")]
+    Control(#[from] ControlError),
+    /// Principals or secrets.
+    #[error("access")]
+    Access(#[from] AccessError),
+    /// The public URL's host is none that a request could name.
+    #[error("public_url")]
+    PublicUrl(#[from] AuthorityError),
+    /// Anything else the system said.
+    #[error("{action} failed")]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl AppError {
+    /// Whether another process holds the directory now, so that trying again may help.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        matches!(self, Self::Layout(LayoutError::Locked { .. }))
+    }
+}
+
+fn failed(action: &'static str) -> impl FnOnce(io::Error) -> AppError {
+    move |source| AppError::Io { action, source }
+}
+
+/// A root that is held open.
+#[derive(Debug)]
+pub struct HeldRoot {
+    /// What messages and logs call it.
+    pub name: String,
+    /// The open directory.
+    pub root: Root,
+    /// Whether it belongs to the uid we run as: then there is no boundary to who writes there.
+    pub is_our_own: bool,
+}
+
+/// What the configuration names, open and found fit to be used together. No thread runs yet.
+#[derive(Debug)]
+pub struct Opened {
+    data: DataDir,
+    roots: Vec<HeldRoot>,
+}
+
+impl Opened {
+    /// Opens the data directory, taking its lock, and every root.
+    ///
+    /// # Errors
+    /// [`AppError::Layout`], [`AppError::Root`], [`AppError::Overlap`].
+    pub fn open(config: &Config) -> Result<Self, AppError> {
+        let roots = config
+            .roots
+            .iter()
+            .map(hold)
+            .collect::<Result<Vec<_>, _>>()?;
+        // Before the data directory is touched: a directory in a root gets no lock from us.
+        if let Ok(data) = open_directory(&config.data) {
+            apart(&data, &roots)?;
+        }
+        let file_dir = config
+            .source
+            .parent()
+            .filter(|dir| !dir.as_os_str().is_empty());
+        let file_dir = open_directory(file_dir.unwrap_or(Path::new(".")))
+            .map_err(failed("opening the configuration's directory"))?;
+        for held in &roots {
+            outside(&file_dir, "the configuration", held)?;
+        }
+        let data = DataDir::open(&config.data)?;
+        apart(data.dir(), &roots)?;
+        Ok(Self { data, roots })
+    }
+
+    /// The roots.
+    #[must_use]
+    pub fn roots(&self) -> &[HeldRoot] {
+        &self.roots
+    }
+}
+
+fn hold(root: &RootConfig) -> Result<HeldRoot, AppError> {
+    let name = root.name.as_str().to_owned();
+    let held = match Root::open(&root.path, Policy::default()) {
+        Ok(held) => held,
+        Err(source) => return Err(AppError::Root { name, source }),
+    };
+    let facts = rustix::fs::fstat(&held)
+        .map_err(io::Error::from)
+        .map_err(failed("examining a root"))?;
+    Ok(HeldRoot {
+        name,
+        root: held,
+        is_our_own: facts.st_uid == rustix::process::geteuid().as_raw(),
+    })
+}
+
+fn open_directory(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty()).map_err(io::Error::from)
+}
+
+/// Refuses a data directory in a root, and a root in the data directory.
+fn apart(data: impl AsFd, roots: &[HeldRoot]) -> Result<(), AppError> {
+    for held in roots {
+        outside(&data, "the data directory", held)?;
+        if overlap::is_within(&held.root, &data).map_err(failed("comparing directories"))? {
+            return Err(AppError::Overlap {
+                inner: format!("root `{}`", held.name),
+                outer: "the data directory".to_owned(),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Refuses something of ours in a root.
+fn outside(ours: impl AsFd, called: &str, held: &HeldRoot) -> Result<(), AppError> {
+    if overlap::is_within(ours, &held.root).map_err(failed("comparing directories"))? {
+        return Err(AppError::Overlap {
+            inner: called.to_owned(),
+            outer: format!("root `{}`", held.name),
+        });
+    }
+    Ok(())
+}
+
+/// The parts, built: everything but listeners and a runtime.
+#[derive(Debug)]
+pub struct Service {
+    opened: Opened,
+    app: http::App,
+    parts: Arc<Parts>,
+    limits: Limits,
+}
+
+impl Service {
+    /// [`Opened::open`], then [`Service::start`].
+    ///
+    /// # Errors
+    /// As those two.
+    pub fn open(config: &Config) -> Result<Self, AppError> {
+        Self::start(config, Opened::open(config)?)
+    }
+
+    /// Builds the parts over what is open: recovers the store, opens the database, starts the threads
+    /// for blocking work. Blocks.
+    ///
+    /// # Errors
+    /// [`AppError::Store`], [`AppError::Control`], [`AppError::Access`], [`AppError::Io`].
+    pub fn start(config: &Config, opened: Opened) -> Result<Self, AppError> {
+        let limits = config.limits.clone();
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let control = Arc::new(Control::open(opened.data.journal(), Arc::clone(&clock))?);
+        if let Some(trouble) = control.trouble() {
+            // Reading goes on; what is acknowledged from here on would not be safe.
+            tracing::error!(%trouble, "the journal is closed for writing");
+        }
+        let store: Arc<dyn Store> =
+            Arc::new(LocalStore::open(&opened.data, LocalOptions::default())?);
+        let journal: Arc<dyn Journal> = Arc::new(NativeJournal::new(
+            Arc::clone(&control),
+            limits.journal.clone(),
+            limits.session_bytes,
+        ));
+        let parts = Arc::new(Parts {
+            access: Arc::new(Access::new(
+                Arc::clone(&control),
+                journal.clone(),
+                Arc::clone(&clock),
+            )),
+            identity: HostIdentity::start(&control, random_bits()?)?,
+            gate: Arc::new(Gate::unproven(config.deliverables)),
+            verifier: Arc::new(Verifier::new(&limits)?),
+            pools: Pools::new(processors()).map_err(failed("starting threads"))?,
+            limits: Arc::new(limits.clone()),
+            control,
+            store,
+            journal,
+            clock,
+        });
+        let hosts = AllowedHosts::with(config.public_url.iter().map(PublicUrl::authority))?;
+        Ok(Self {
+            app: http::App::new(Arc::clone(&parts), hosts),
+            opened,
+            parts,
+            limits,
+        })
+    }
+
+    /// What answers on the owner-only ways in.
+    #[must_use]
+    pub fn local(&self) -> Local {
+        Local::new(self.app.clone())
+    }
+
+    /// The roots held.
+    #[must_use]
+    pub fn roots(&self) -> &[HeldRoot] {
+        self.opened.roots()
+    }
+
+    /// Who may do what: for setting up principals and their secrets.
+    #[must_use]
+    pub fn access(&self) -> &Access {
+        &self.parts.access
+    }
+
+    /// Listens on `listen` and on the control socket, calls `ready` with the address, and serves
+    /// until `stop`; then accepts nothing more and lets what runs finish within the drain time.
+    ///
+    /// # Errors
+    /// [`AppError::Io`] when an address cannot be listened on.
+    pub async fn serve(
+        self,
+        listen: SocketAddr,
+        stop: CancellationToken,
+        ready: impl FnOnce(SocketAddr),
+    ) -> Result<(), AppError> {
+        let public = Listener::tcp(listen).map_err(failed("listening"))?;
+        let address = public.address().unwrap_or(listen);
+        let data = self.opened.data.dir();
+        let control = Listener::unix(data, SOCKET).map_err(failed("listening"))?;
+        ready(address);
+        let traffic = Arc::<Traffic>::default();
+        let (drained, _commands) = tokio::join!(
+            server::serve(
+                public,
+                Public::new(self.app.clone()),
+                &self.limits,
+                Arc::clone(&traffic),
+                stop.cancelled(),
+            ),
+            server::serve(
+                control,
+                self.local(),
+                &self.limits,
+                Arc::default(),
+                stop.cancelled(),
+            ),
+        );
+        if drained.cut > 0 {
+            tracing::warn!(
+                cut = drained.cut,
+                "transfers were cut at the end of the drain time"
+            );
+        }
+        // Commands should not knock at a closed door; the next server would remove it just as well.
+        rustix::fs::unlinkat(data, SOCKET, AtFlags::empty()).ok();
+        tracing::info!("stopped");
+        Ok(())
+    }
+}
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(2, std::num::NonZero::get)
+}
