@@ -51,6 +51,8 @@ pub mod http;
 #[cfg(feature = "service")]
 pub mod app;
 #[cfg(feature = "service")]
+pub mod cli;
+#[cfg(feature = "service")]
 pub mod config;
 #[cfg(feature = "service")]
 pub mod telemetry;

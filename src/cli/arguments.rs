@@ -1,0 +1,266 @@
+//! The words of the command line.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use super::exit::EXIT_CODES;
+
+/// Hands out files from directories something untrusted still writes to: from inside, whole, and
+/// the approved bytes.
+#[derive(Debug, Parser)]
+#[command(name = "holdfast", version, after_help = EXIT_CODES, max_term_width = 100)]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    pub(super) common: Common,
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+/// What every command understands.
+#[derive(Debug, Args)]
+pub(super) struct Common {
+    /// The directory `up` and `init` set up; its `holdfast.toml` is the configuration
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "HOLDFAST_DIR",
+        default_value = "holdfast-data",
+        global = true
+    )]
+    pub(super) data: PathBuf,
+    /// The configuration file, when it is not `holdfast.toml` in the directory
+    #[arg(long, value_name = "FILE", env = "HOLDFAST_CONFIG", global = true)]
+    pub(super) config: Option<PathBuf>,
+    /// Print one JSON value for programs instead of text for people
+    #[arg(long, global = true)]
+    pub(super) json: bool,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Set up a directory with a demo session and serve it: the way to look at Holdfast
+    Up(Up),
+    /// Serve as configured
+    Serve(Serve),
+    /// Set up a directory: data, keys, configuration, principals
+    Init(Init),
+    /// Check the configuration and what it names, and say what it comes to
+    CheckConfig,
+    /// Make, list and revoke tokens
+    #[command(subcommand)]
+    Token(Token),
+    /// Create and list sessions
+    #[command(subcommand)]
+    Session(Session),
+    /// Append events to a session's journal
+    Append(Append),
+    /// Upload a file to a session
+    Put(Put),
+    /// Download an attachment, verified
+    Get(Get),
+    /// List a session's attachments and presented files
+    Ls(InSession),
+    /// Download and check every attachment of a session, without keeping anything
+    Verify(Verify),
+    /// Print a session's snapshot
+    Snapshot(InSession),
+    /// Print the OpenAPI document of this build
+    Openapi,
+}
+
+/// Whom a command talks to, and as whom.
+#[derive(Debug, Args)]
+pub(super) struct Reach {
+    /// A server to talk to over the network instead of the one (or none) beside us; needs a token
+    #[arg(long, value_name = "URL", env = "HOLDFAST_URL", requires = "token")]
+    pub(super) url: Option<String>,
+    /// The bearer token to show; better given in the environment, where others cannot read it
+    #[arg(
+        long,
+        value_name = "TOKEN",
+        env = "HOLDFAST_TOKEN",
+        hide_env_values = true
+    )]
+    pub(super) token: Option<String>,
+    /// The principal to act as beside us; by default the only host
+    #[arg(long = "as", value_name = "NAME", conflicts_with = "token")]
+    pub(super) acting: Option<String>,
+}
+
+/// `up`.
+#[derive(Debug, Args)]
+pub(super) struct Up {
+    /// The address to listen on instead of the configured one; port 0 is any free port
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(super) listen: Option<SocketAddr>,
+}
+
+/// `serve`.
+#[derive(Debug, Args)]
+pub(super) struct Serve {
+    /// The address to listen on instead of the configured one; port 0 is any free port
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(super) listen: Option<SocketAddr>,
+    /// Serve as uid 0 all the same: then nothing separates us from what else root does
+    #[arg(long)]
+    pub(super) allow_root: bool,
+}
+
+/// `init`.
+#[derive(Debug, Args)]
+pub(super) struct Init {
+    /// A directory whose files sessions may present
+    #[arg(long, value_name = "DIR")]
+    pub(super) root: Option<PathBuf>,
+}
+
+/// `token`.
+#[derive(Debug, Subcommand)]
+pub(super) enum Token {
+    /// Make a token and print it once
+    Create(TokenCreate),
+    /// List tokens: whose, until when, never the secret
+    List,
+    /// Revoke a token by its id
+    Revoke {
+        /// The token's id, as `list` prints it
+        #[arg(value_name = "TOKEN-ID")]
+        id: String,
+    },
+}
+
+/// `token create`.
+#[derive(Debug, Args)]
+pub(super) struct TokenCreate {
+    /// The principal's name; it is made when --kind says what it is and it is not there
+    #[arg(value_name = "NAME")]
+    pub(super) principal: String,
+    /// What a new principal is
+    #[arg(long)]
+    pub(super) kind: Option<Kind>,
+    /// How long the token lasts, such as 12h or 30d
+    #[arg(long, value_name = "TIME", default_value = "30d")]
+    pub(super) expires: String,
+}
+
+/// The kinds of principal.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum Kind {
+    /// Runs the service; sees no session on that account
+    Operator,
+    /// A host program: creates sessions, sees and writes those it created
+    Host,
+    /// A person: reads the sessions it owns
+    User,
+}
+
+/// `session`.
+#[derive(Debug, Subcommand)]
+pub(super) enum Session {
+    /// Create a session
+    Create(SessionCreate),
+    /// List the sessions the caller may see
+    List {
+        #[command(flatten)]
+        reach: Reach,
+    },
+}
+
+/// `session create`.
+#[derive(Debug, Args)]
+pub(super) struct SessionCreate {
+    /// The session's own id; drawn at random when there is none
+    #[arg(long)]
+    pub(super) id: Option<String>,
+    /// The absolute directory its presented paths are relative to
+    #[arg(long, value_name = "DIR")]
+    pub(super) cwd: Option<String>,
+    /// A principal who may read it, by name or id; may be given several times
+    #[arg(long = "owner", value_name = "NAME")]
+    pub(super) owners: Vec<String>,
+    #[command(flatten)]
+    pub(super) reach: Reach,
+}
+
+/// A command about one session.
+#[derive(Debug, Args)]
+pub(super) struct InSession {
+    /// The session, by handle (`s_…`) or by its own id
+    #[arg(long, short, value_name = "SESSION", env = "HOLDFAST_SESSION")]
+    pub(super) session: String,
+    #[command(flatten)]
+    pub(super) reach: Reach,
+}
+
+/// `append`.
+#[derive(Debug, Args)]
+pub(super) struct Append {
+    #[command(flatten)]
+    pub(super) at: InSession,
+    /// A file of events, one JSON object a line: `{"type", "data", "time"?, "ignorable"?}`;
+    /// standard input when absent or `-`
+    #[arg(value_name = "FILE")]
+    pub(super) file: Option<PathBuf>,
+    /// Append only when the log's next seq is this one
+    #[arg(long, value_name = "SEQ")]
+    pub(super) expected_seq: Option<u64>,
+}
+
+/// `put`.
+#[derive(Debug, Args)]
+pub(super) struct Put {
+    #[command(flatten)]
+    pub(super) at: InSession,
+    /// The file; `-` is standard input and needs --name
+    #[arg(value_name = "FILE")]
+    pub(super) file: PathBuf,
+    /// The attachment's name, when it is not the file's
+    #[arg(long)]
+    pub(super) name: Option<String>,
+    /// Also append a `user/message` that refers to it, so that it can be downloaded
+    #[arg(long)]
+    pub(super) reference: bool,
+}
+
+/// `get`.
+#[derive(Debug, Args)]
+pub(super) struct Get {
+    #[command(flatten)]
+    pub(super) at: InSession,
+    /// The attachment, by id (`sha256:…`) or by name
+    #[arg(value_name = "ATTACHMENT")]
+    pub(super) attachment: String,
+    /// Where to write it; a directory takes it under its own name
+    #[arg(long, short, value_name = "PATH")]
+    pub(super) output: Option<PathBuf>,
+    /// Replace what stands at the output; a link there is replaced, never followed
+    #[arg(long)]
+    pub(super) force: bool,
+    /// How often to go on after a cut, as long as bytes keep coming
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub(super) retries: u32,
+}
+
+/// `verify`.
+#[derive(Debug, Args)]
+pub(super) struct Verify {
+    /// The session, by handle (`s_…`) or by its own id; all the caller may see when absent
+    #[arg(long, short, value_name = "SESSION", env = "HOLDFAST_SESSION")]
+    pub(super) session: Option<String>,
+    #[command(flatten)]
+    pub(super) reach: Reach,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::Arguments;
+
+    #[test]
+    fn the_words_fit_together() {
+        Arguments::command().debug_assert();
+    }
+}

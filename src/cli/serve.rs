@@ -1,0 +1,106 @@
+//! `serve`, and what `up` shares with it: the runtime, the signals, the end.
+
+use std::net::SocketAddr;
+
+use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    arguments::{Common, Serve},
+    beside::{config, opening},
+    exit::{Exit, Failure},
+    output::Output,
+    up,
+};
+use crate::app::{AppError, Service};
+
+/// Serves as configured until told to stop.
+pub(super) fn run(common: &Common, serve: &Serve, output: Output) -> Result<(), Failure> {
+    if rustix::process::geteuid().is_root() && !serve.allow_root {
+        let message = "refusing to serve as root: nothing would separate Holdfast from what else \
+                       root does. Run it as a user of its own, or say --allow-root";
+        return Err(Failure::new(Exit::Configuration, message));
+    }
+    let config = config(common)?;
+    let service = Service::open(&config).map_err(|error| opening(&error))?;
+    for held in service.roots().iter().filter(|held| held.is_our_own) {
+        tracing::warn!(
+            root = held.name,
+            "the root belongs to our own uid: there is no boundary to who writes there"
+        );
+    }
+    let listen = serve.listen.unwrap_or(config.listen);
+    on_runtime(until_stopped(service, listen, |address| {
+        let ready = json!({"url": up::url(&config, address), "pid": std::process::id()});
+        output.print(&ready, |_| format!("serving {}", up::url(&config, address)))
+    }))
+}
+
+/// Runs `work` on a runtime of its own.
+pub(super) fn on_runtime<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::io("starting threads", &error))?;
+    let done = runtime.block_on(work);
+    // What still runs has had its time: a reader of a dead disk must not keep us from ending.
+    runtime.shutdown_background();
+    done
+}
+
+/// Serves until SIGTERM or ctrl-C, then drains; a second one ends at once.
+pub(super) async fn until_stopped(
+    service: Service,
+    listen: SocketAddr,
+    ready: impl FnOnce(SocketAddr) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let stop = CancellationToken::new();
+    let handlers = |error: std::io::Error| Failure::io("handling signals", &error);
+    let mut terminate = signal(SignalKind::terminate()).map_err(handlers)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(handlers)?;
+    let on_signal = {
+        let stop = stop.clone();
+        async move {
+            loop {
+                tokio::select! {
+                    _ = terminate.recv() => {}
+                    _ = interrupt.recv() => {}
+                }
+                if stop.is_cancelled() {
+                    break;
+                }
+                tracing::info!("stopping: running transfers may finish");
+                stop.cancel();
+            }
+        }
+    };
+    let mut told = Ok(());
+    let cancel = stop.clone();
+    let served = service.serve(listen, stop, |address| {
+        tracing::info!(%address, "serving");
+        told = ready(address);
+        if told.is_err() {
+            // Nobody reads what we print, so nobody knows where we are.
+            cancel.cancel();
+        }
+    });
+    tokio::select! {
+        served = served => served.map_err(|error| ended(&error, listen))?,
+        () = on_signal => return Err(Failure::new(Exit::Failed, "stopped at once, not drained")),
+    }
+    told
+}
+
+fn ended(error: &AppError, listen: SocketAddr) -> Failure {
+    if let AppError::Io { source, .. } = error
+        && source.kind() == std::io::ErrorKind::AddrInUse
+    {
+        let message = format!(
+            "{listen} is in use; choose another address with --listen, such as 127.0.0.1:0 for any \
+             free port"
+        );
+        return Failure::new(Exit::TryAgain, message);
+    }
+    Failure::of(Exit::Failed, error)
+}

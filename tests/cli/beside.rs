@@ -1,0 +1,252 @@
+//! Commands beside a running server, and without one: the same commands, the same answers (I10).
+
+use serde_json::json;
+
+use crate::program::{Home, run};
+
+/// A day in the life of a host, by the command line alone. Keeps I10: with a server and without one
+/// the same commands give the same answers.
+fn a_hosts_day(home: &Home) -> serde_json::Value {
+    let file = home.file("results.csv", b"a,b\n1,2\n");
+    let events = home.file(
+        "events.jsonl",
+        b"{\"type\":\"turn/start\",\"time\":1,\"data\":{\"turn\":1}}\n\
+          {\"type\":\"deliverables/presented\",\"time\":2,\"data\":{\"turn\":1,\"callId\":\"c\",\
+          \"files\":[{\"path\":\"out/x\"}]}}\n",
+    );
+    let made = home.json(&[
+        "session", "create", "--id", "day/1", "--cwd", "/srv/ws", "--owner", "you",
+    ]);
+    let session = made["session"].as_str().unwrap();
+
+    let appended = home.json(&["append", "--session", session, events.to_str().unwrap()]);
+    assert_eq!(
+        (&appended["firstSeq"], &appended["lastSeq"]),
+        (&json!(0), &json!(1))
+    );
+    let stale = home.run(&[
+        "append",
+        "-s",
+        session,
+        "--expected-seq",
+        "0",
+        events.to_str().unwrap(),
+    ]);
+    assert_eq!(stale.code, 7, "{stale:?}");
+    assert!(stale.err.contains("seq-mismatch"), "{stale:?}");
+
+    let stored = home.json(&["put", "--session", "day/1", file.to_str().unwrap()]);
+    assert_eq!(
+        (&stored["name"], &stored["bytes"]),
+        (&json!("results.csv"), &json!(8))
+    );
+    let unreferenced = home.run(&["get", "--session", session, "results.csv"]);
+    assert_eq!(
+        unreferenced.code, 4,
+        "uploaded, but no event refers to it: {unreferenced:?}"
+    );
+    let again = home.json(&["put", "-s", session, "--reference", file.to_str().unwrap()]);
+    assert_eq!(again, stored, "the same bytes give the same answer");
+
+    let listed = home.json(&["ls", "--session", session]);
+    assert_eq!(listed["files"][0]["attachmentId"], stored["attachmentId"]);
+    assert_eq!(listed["deliverables"]["mode"], "metadata-only");
+    let text = home.run(&["ls", "--session", session]);
+    assert!(
+        text.out.contains("results.csv") && text.out.contains("metadata-only"),
+        "{text:?}"
+    );
+
+    let got = home.json(&[
+        "get",
+        "-s",
+        session,
+        "results.csv",
+        "-o",
+        "got.csv",
+        "--force",
+    ]);
+    assert_eq!(got["bytes"], 8);
+    assert_eq!(
+        std::fs::read(home.path().join("got.csv")).unwrap(),
+        b"a,b\n1,2\n"
+    );
+    let verified = home.json(&["verify", "--session", session]);
+    assert_eq!(
+        (&verified["attachments"], &verified["bad"]),
+        (&json!(1), &json!(0))
+    );
+    assert_eq!(home.run(&["verify"]).code, 0);
+
+    let all = home.json(&["session", "list"]);
+    assert_eq!(all["sessions"].as_array().unwrap().len(), 2);
+    let mut snapshot = home.json(&["snapshot", "--session", session]);
+    for unlike in ["session", "createdAt", "bridgeGeneration"] {
+        snapshot[unlike] = json!(null);
+    }
+    snapshot["display"]["files"][0]["href"] = json!(null);
+    snapshot
+}
+
+#[test]
+fn commands_beside_a_server_and_without_one_say_the_same() {
+    let with = Home::new();
+    let server = with.up();
+    let beside = a_hosts_day(&with);
+    let log = server.stop();
+    assert!(!log.contains("panicked"), "{log}");
+
+    let without = Home::new();
+    without.up().stop();
+    let alone = a_hosts_day(&without);
+    assert_eq!(beside, alone);
+}
+
+/// Keeps I9 and I10 on the socket: it names whom a command acts as, and grants nothing by itself.
+#[test]
+fn acting_as_somebody_sees_what_that_principal_sees() {
+    let home = Home::new();
+    let server = home.up();
+    home.json(&["token", "create", "other-host", "--kind", "host"]);
+    let session = server.text("session");
+    for (who, code) in [
+        ("demo-host", 0),
+        ("you", 0),
+        ("other-host", 4),
+        ("operator", 4),
+    ] {
+        let done = home.run(&["ls", "--as", who, "--session", session]);
+        assert_eq!(done.code, code, "{who}: {done:?}");
+    }
+    let done = home.run(&["ls", "--as", "nobody", "--session", session]);
+    assert_eq!(done.code, 4, "{done:?}");
+    assert!(done.err.contains("no principal `nobody`"), "{done:?}");
+    let done = home.run(&["ls", "--session", session]);
+    assert_eq!(done.code, 2, "two hosts, and none was named: {done:?}");
+    assert!(done.err.contains("--as"), "{done:?}");
+    let upload = home.file("x", b"x");
+    let done = home.run(&[
+        "append",
+        "--as",
+        "you",
+        "--session",
+        session,
+        upload.to_str().unwrap(),
+    ]);
+    assert_eq!(done.code, 2, "not JSON: {done:?}");
+    let event = home.file("e", b"{\"type\":\"turn/start\",\"data\":{}}\n");
+    let done = home.run(&[
+        "append",
+        "--as",
+        "you",
+        "--session",
+        session,
+        event.to_str().unwrap(),
+    ]);
+    assert_eq!(done.code, 4, "an owner may read, not write: {done:?}");
+    assert!(done.err.contains("forbidden"), "{done:?}");
+}
+
+#[test]
+fn a_token_is_shown_once_listed_without_its_secret_and_dies_when_revoked() {
+    let home = Home::new();
+    let server = home.up();
+    let made = home.json(&["token", "create", "you", "--expires", "1h"]);
+    let token = made["token"].as_str().unwrap();
+    let asks =
+        |token: &str| crate::wire::get(server.address(), "/v1/sessions", Some(token), &[]).status;
+    assert_eq!(asks(token), 200);
+    let listed = home.run(&["token", "list"]);
+    assert!(listed.out.contains("you"), "{listed:?}");
+    assert!(
+        !listed.out.contains(&token[3..]),
+        "the secret is not listed"
+    );
+    let id = made["id"].to_string();
+    assert_eq!(home.run(&["token", "revoke", &id]).code, 0);
+    assert_eq!(asks(token), 401);
+    assert_eq!(home.run(&["token", "revoke", "999999"]).code, 4);
+    for (arguments, code) in [
+        (&["token", "create", "stranger"][..], 4),
+        (&["token", "create", "you", "--kind", "host"], 7),
+        (&["token", "create", "you", "--expires", "soon"], 2),
+    ] {
+        let done = home.run(arguments);
+        assert_eq!(done.code, code, "{arguments:?}: {done:?}");
+    }
+}
+
+/// The owner-only questions do not exist on the public listener.
+#[test]
+fn the_public_listener_knows_nothing_of_the_sockets_own_questions() {
+    let home = Home::new();
+    let server = home.up();
+    for path in ["/local/v1/principals", "/local/v1/tokens"] {
+        assert_eq!(server.get(path).status, 404, "{path}");
+    }
+    let acting = crate::wire::get(
+        server.address(),
+        "/v1/sessions",
+        None,
+        &["Holdfast-As: you"],
+    );
+    assert_eq!(
+        acting.status, 401,
+        "naming somebody is no proof on the network"
+    );
+}
+
+#[test]
+fn put_takes_standard_input_when_it_has_a_name() {
+    use std::io::Write as _;
+    let home = Home::new();
+    let server = home.up();
+    let session = server.text("session");
+    let mut command = home.command(&["--json", "put", "-s", session, "--name", "pipe.txt", "-"]);
+    let mut child = command
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(b"through a pipe")
+        .unwrap();
+    let output = child.wait_with_output().unwrap();
+    let stored: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(stored["bytes"], 14);
+    let nameless = run(&mut home.command(&["put", "-s", session, "-"]));
+    assert_eq!(nameless.code, 2, "{nameless:?}");
+}
+
+#[test]
+fn a_file_over_the_limit_is_refused_with_the_settings_name() {
+    let home = Home::new();
+    let server = home.up_with(|command| {
+        command.env("HOLDFAST_LIMITS_FILE", "1KiB");
+    });
+    let file = home.file("big", &[0; 1025]);
+    let done = home.run(&["put", "-s", server.text("session"), file.to_str().unwrap()]);
+    assert_eq!(done.code, 7, "{done:?}");
+    assert!(done.err.contains("limits.file"), "{done:?}");
+}
+
+#[test]
+fn a_server_that_is_not_there_is_said_to_be_so() {
+    let done = run(crate::program::holdfast().args([
+        "ls",
+        "--session",
+        "x",
+        "--url",
+        "http://127.0.0.1:9",
+        "--token",
+        "hf_x",
+    ]));
+    assert_eq!(done.code, 6, "{done:?}");
+    let home = Home::new();
+    let done = home.run(&["session", "list"]);
+    assert_eq!(done.code, 3, "no configuration: {done:?}");
+    assert!(done.err.contains("holdfast.toml"), "{done:?}");
+}

@@ -1,0 +1,19 @@
+//! The real program, run as a person would run it: set up, serve, ask, download, stop.
+
+#![expect(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::string_slice,
+    clippy::case_sensitive_file_extension_comparisons,
+    reason = "tests build their own directories, and stop at the first surprise"
+)]
+
+mod beside;
+mod config;
+mod download;
+mod logs;
+mod program;
+mod proxy;
+mod up;
+mod wire;
