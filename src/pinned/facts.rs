@@ -2,7 +2,7 @@
 
 use rustix::{
     fd::AsFd,
-    fs::{AtFlags, FileType, Statx, StatxFlags, makedev, statx},
+    fs::{AtFlags, FileType, Mode, Statx, StatxFlags, makedev, statx},
 };
 
 use super::PinnedError;
@@ -47,6 +47,7 @@ pub struct Facts {
     /// When its content, names, owner or mode last changed.
     pub changed: Moment,
     pub(super) kind: FileType,
+    pub(super) mode: Mode,
 }
 
 /// `STATX_MNT_ID_UNIQUE` (Linux 6.8); older kernels ignore the bit.
@@ -72,6 +73,7 @@ impl Facts {
             modified: moment(stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec),
             changed: moment(stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec),
             kind: kind(&stat),
+            mode: Mode::from_raw_mode(stat.stx_mode.into()),
         })
     }
 }

@@ -2,7 +2,7 @@
 //! everything under it.
 //!
 //! Promises: a path is resolved once, beneath the root, to a descriptor, following no link on the
-//! way, and every later fact is asked of that descriptor; nothing but a plain file is ever opened
+//! way unless the root's policy follows those that stay beneath, and every later fact is asked of that descriptor; nothing but a plain file is ever opened
 //! (I2). A copy is whole, private, hashed and within its ceiling, or there is none (I4, I11). Both
 //! resolvers refuse with the same classes. Leaves to others: who may ask (`access`), whether paths
 //! are served at all (`gate`), which names are never given out (`policy`). Knows nothing of
@@ -32,7 +32,7 @@ mod stability;
 pub use error::{Kind, PinnedError};
 pub use facts::{Facts, Identity, Moment};
 pub use file::{Examined, OpenFile, PinnedFile};
-pub use policy::{Grade, HardLinks, Leases, Mounts, Owner, Policy};
+pub use policy::{Grade, HardLinks, Leases, Links, Mounts, Owner, Policy};
 pub use resolve::Resolver;
 pub use root::{Counters, Root};
 pub use seam::{Seam, Step};

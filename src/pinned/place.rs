@@ -16,11 +16,11 @@ pub(super) struct Place<'root> {
 }
 
 impl<'root> Place<'root> {
-    pub(super) fn new(root: &'root Root, directory: Option<OwnedFd>, name: &[u8]) -> Self {
+    pub(super) fn new(root: &'root Root, directory: Option<OwnedFd>, name: Box<[u8]>) -> Self {
         Self {
             root,
             directory,
-            name: name.into(),
+            name,
         }
     }
 

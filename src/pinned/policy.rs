@@ -2,6 +2,17 @@
 
 use super::{Facts, PinnedError};
 
+/// Whether a path may lead through symbolic links.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Links {
+    /// Refused in every component.
+    #[default]
+    Deny,
+    /// Followed while they stay beneath the root: no absolute target, no climb above the root, no
+    /// magic link, at most 40.
+    Beneath,
+}
+
 /// Whether a file with more than one name is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HardLinks {
@@ -82,6 +93,8 @@ pub enum Leases {
 /// What a root lets out, besides being beneath it and a plain file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
+    /// Symbolic links.
+    pub links: Links,
     /// Files with several names.
     pub hard_links: HardLinks,
     /// Mounts below the root.
@@ -97,6 +110,7 @@ pub struct Policy {
 impl Default for Policy {
     fn default() -> Self {
         Self {
+            links: Links::default(),
             hard_links: HardLinks::default(),
             mounts: Mounts::default(),
             owner: Owner::default(),

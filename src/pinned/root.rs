@@ -89,7 +89,8 @@ impl Root {
     ///
     /// # Errors
     /// [`PinnedError::DeniedSymlink`] or [`PinnedError::DeniedMagicLink`] for a link in any
-    /// component; [`PinnedError::DeniedMount`] by policy; [`PinnedError::NotFound`];
+    /// component, or where links are followed [`PinnedError::DeniedEscape`] and
+    /// [`PinnedError::SymlinkLoop`]; [`PinnedError::DeniedMount`] by policy; [`PinnedError::NotFound`];
     /// [`PinnedError::PermissionDenied`]; [`PinnedError::Busy`] when 128 tries or 50 ms of renames
     /// and mounts were not enough; [`PinnedError::Unsupported`] when the kernel or a filter has no
     /// `openat2`, or the kernel no mount ids; [`PinnedError::Resource`].
@@ -105,7 +106,7 @@ impl Root {
         seam.at(Step::Begun);
         let found = resolve::resolve(self, path, resolver, seam)?;
         seam.at(Step::Resolved);
-        let place = Place::new(self, found.parent, path.file_name());
+        let place = Place::new(self, found.parent, found.name);
         Ok(PinnedFile::new(found.handle, place, resolver))
     }
 

@@ -12,7 +12,7 @@ use std::{
 
 use holdfast::{
     model::{ByteCount, Cancel, RelPath},
-    pinned::{Bounds, PinnedError, Policy, Resolver, Root},
+    pinned::{Bounds, Links, PinnedError, Policy, Resolver, Root},
     spool::SpoolWriter,
 };
 use rustix::fs::{FileType, Mode};
@@ -50,6 +50,9 @@ struct Case {
     expected: String,
     #[serde(default)]
     accept: Vec<String>,
+    expected_in_root: Option<String>,
+    #[serde(default)]
+    accept_in_root: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -231,40 +234,54 @@ fn unprivileged<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     })
 }
 
+impl Case {
+    /// What the case must come to, and what else a sound reader may say.
+    fn answers(&self, links: Links) -> (&String, &[String]) {
+        match (links, &self.expected_in_root) {
+            (Links::Beneath, Some(expected)) => (expected, &self.accept_in_root),
+            (Links::Beneath, None) => (&self.expected, &self.accept_in_root),
+            (Links::Deny, _) => (&self.expected, &self.accept),
+        }
+    }
+}
+
 /// What a case may come to: exactly its answer, unless the path itself is refused by its letters or
-/// the answer is a matter of policy or filesystem.
-fn allowed(case: &Case, outcome: &str) -> bool {
+/// the root is a filesystem that makes its files up.
+fn allowed(case: &Case, links: Links, outcome: &str) -> bool {
+    let (expected, accept) = case.answers(links);
     let is = |expected: &String| {
         expected == outcome || (expected == "content:*" && outcome.starts_with("content:"))
     };
     let by_letters = matches!(outcome, "invalid_path" | "name_too_long");
     let synthetic = case.root_override.is_some();
-    is(&case.expected) || ((by_letters || synthetic) && case.accept.iter().any(is))
+    // A path's letters are judged alike whether or not links are followed.
+    is(expected)
+        || ((by_letters || synthetic) && accept.iter().any(is))
+        || (by_letters && (is(&case.expected) || case.accept.iter().any(is)))
 }
 
-fn run(cases: &Cases, wanted: impl Fn(&Case) -> bool) -> usize {
+fn run(cases: &Cases, links: Links, wanted: impl Fn(&Case) -> bool) -> usize {
     let mut count = 0;
     let mut wrong = Vec::new();
+    let policy = Policy {
+        links,
+        ..Policy::default()
+    };
     for case in cases.all.iter().filter(|case| wanted(case)) {
         count += 1;
         let started = Instant::now();
-        let outcomes = Resolver::ALL.map(|r| case.outcome(cases, r, &Policy::default()));
+        let outcomes = Resolver::ALL.map(|resolver| case.outcome(cases, resolver, &policy));
         if let Some(deadline) = case.deadline_ms {
-            assert!(
-                started.elapsed() < Duration::from_millis(deadline * 2),
-                "{}",
-                case.id
-            );
+            let took = started.elapsed();
+            assert!(took < Duration::from_millis(deadline * 2), "{}", case.id);
         }
         let same = outcomes[0] == outcomes[1];
-        if !same || !outcomes.iter().all(|outcome| allowed(case, outcome)) {
-            wrong.push(format!("{}: {outcomes:?}, not {}", case.id, case.expected));
+        if !same || !outcomes.iter().all(|outcome| allowed(case, links, outcome)) {
+            let expected = case.answers(links).0;
+            wrong.push(format!("{}: {outcomes:?}, not {expected}", case.id));
         }
-        assert!(
-            outcomes.iter().all(|outcome| !outcome.contains("OUT:")),
-            "{}",
-            case.id
-        );
+        let leaked = outcomes.iter().any(|outcome| outcome.contains("OUT:"));
+        assert!(!leaked, "{}", case.id);
     }
     assert!(
         wrong.is_empty(),
@@ -283,12 +300,22 @@ fn privileged() -> bool {
 /// from outside.
 #[test]
 fn every_path_case_has_its_class_on_both_resolvers() {
+    every_case(Links::Deny);
+}
+
+/// Keeps I2: where links that stay beneath are followed, every case comes to its one class too.
+#[test]
+fn every_path_case_has_its_class_where_links_beneath_are_followed() {
+    every_case(Links::Beneath);
+}
+
+fn every_case(links: Links) {
     let cases = cases();
     let needs_root = |case: &Case| case.needs("mknod") || case.needs("unprivileged");
-    let ran = run(&cases, |case| {
+    let ran = run(&cases, links, |case| {
         !case.needs("mount") && (privileged() || !needs_root(case))
     });
-    println!("path cases: {ran} on both resolvers");
+    println!("path cases: {ran} on both resolvers with {links:?}");
     let rest = cases.all.iter().filter(|case| needs_root(case)).count();
     if !privileged() {
         println!("SKIPPED {rest} path cases: they need root to be built");
@@ -302,7 +329,8 @@ fn every_path_case_with_a_mount_is_refused_on_both_resolvers() {
     let cases = cases();
     let wanted = |case: &Case| case.needs("mount");
     if std::env::var_os(IN_NAMESPACE).is_some() {
-        assert_eq!(run(&cases, wanted), 2);
+        assert_eq!(run(&cases, Links::Deny, wanted), 2);
+        assert_eq!(run(&cases, Links::Beneath, wanted), 2);
         return;
     }
     let skipped = |why: &str| {

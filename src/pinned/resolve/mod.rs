@@ -9,7 +9,7 @@ use std::fmt;
 
 use rustix::fd::{AsFd, OwnedFd};
 
-use super::{Facts, Identity, Mounts, PinnedError, Root, Seam, filesystem::Filesystem};
+use super::{Identity, Mounts, PinnedError, Root, Seam, filesystem::Filesystem};
 use crate::model::RelPath;
 
 pub(super) use walk::open_component;
@@ -51,6 +51,8 @@ pub(super) struct Found {
     /// The directory it was found in, none for the root itself. Kept only where the root's policy
     /// asks which names a file has.
     pub(super) parent: Option<OwnedFd>,
+    /// Its name there.
+    pub(super) name: Box<[u8]>,
 }
 
 pub(super) fn resolve<S: Seam>(
@@ -85,13 +87,4 @@ fn link_class(root: &Root, handle: impl AsFd) -> PinnedError {
     } else {
         PinnedError::DeniedSymlink
     }
-}
-
-/// The facts of a handle that is no link.
-fn admit_no_link(root: &Root, handle: impl AsFd) -> Result<Facts, PinnedError> {
-    let facts = Facts::of(&handle)?;
-    if facts.kind.is_symlink() {
-        return Err(link_class(root, handle));
-    }
-    Ok(facts)
 }

@@ -11,10 +11,10 @@ use rustix::{
     io::Errno,
 };
 
-use super::{Found, admit_no_link, walk};
+use super::{Found, link_class, walk};
 use crate::{
     model::RelPath,
-    pinned::{Facts, HardLinks, Mounts, PinnedError, Root},
+    pinned::{Facts, HardLinks, Links, Mounts, PinnedError, Root},
 };
 
 /// How often a lookup that raced with renames or mounts is tried.
@@ -22,8 +22,8 @@ const TRIES: u32 = 128;
 /// How long.
 const BUDGET: Duration = Duration::from_millis(50);
 
-/// One system call that cannot leave the root and follows no link; two more where the directory of
-/// the file must be held as well.
+/// One system call that cannot leave the root; two more where the directory of the file must be held
+/// as well.
 pub(super) fn resolve(root: &Root, path: &RelPath) -> Result<Found, PinnedError> {
     let started = Instant::now();
     let mut crossings = 0_u32;
@@ -41,7 +41,10 @@ pub(super) fn resolve(root: &Root, path: &RelPath) -> Result<Found, PinnedError>
             Err(Failure::Errno(Errno::LOOP)) => {
                 diagnose(root, path)?;
                 // The link is gone again; what the kernel saw stands.
-                return Err(PinnedError::DeniedSymlink);
+                return Err(match root.policy().links {
+                    Links::Deny => PinnedError::DeniedSymlink,
+                    Links::Beneath => PinnedError::SymlinkLoop,
+                });
             }
             Err(Failure::Errno(errno)) => {
                 return Err(PinnedError::from_errno("resolving a path", errno));
@@ -71,27 +74,48 @@ impl From<PinnedError> for Failure {
 
 /// Nothing when the file and its directory were not found at the same place.
 fn attempt(root: &Root, path: &RelPath) -> Result<Option<Found>, Failure> {
-    let handle = open_beneath(root, root, path.as_bytes())?;
+    let bytes = path.as_bytes();
+    let handle = open_beneath(root, root, bytes)?;
+    let facts = Facts::of(&handle)?;
     // With `O_PATH` and `O_NOFOLLOW` the last component may be a link all the same: the handle is
     // then the link itself.
-    let facts = admit_no_link(root, &handle)?;
-    let directory = match path.as_bytes().iter().rposition(|&byte| byte == b'/') {
-        Some(slash) if root.policy().hard_links == HardLinks::Deny => &path.as_bytes()[..slash],
-        Some(_) | None => {
-            let parent = None;
-            return Ok(Some(Found { handle, parent }));
+    if facts.kind.is_symlink() {
+        return Err(Failure::Refused(link_class(root, handle)));
+    }
+    let policy = root.policy();
+    if policy.links == Links::Beneath && policy.hard_links == HardLinks::Deny {
+        // Only a walk says in which directory, and under which name, the links ended.
+        return match walk::resolve(root, path, &mut ()) {
+            Ok(walked) if Facts::of(&walked.handle)?.identity == facts.identity => {
+                Ok(Some(Found { handle, ..walked }))
+            }
+            Ok(_) | Err(PinnedError::NotFound) => Ok(None),
+            Err(error) => Err(Failure::Refused(error)),
+        };
+    }
+    let name = path.file_name();
+    let parent = match bytes.iter().rposition(|&byte| byte == b'/') {
+        Some(slash) if policy.hard_links == HardLinks::Deny => {
+            let parent = open_beneath(root, root, &bytes[..slash])?;
+            let named = match open_beneath(root, &parent, name) {
+                Ok(named) => named,
+                // The name went away between the two lookups: the next attempt says what is there.
+                Err(Failure::Errno(Errno::NOENT | Errno::NOTDIR)) => return Ok(None),
+                Err(failure) => return Err(failure),
+            };
+            if Facts::of(&named)?.identity != facts.identity {
+                return Ok(None);
+            }
+            Some(parent)
         }
+        Some(_) | None => None,
     };
-    let parent = open_beneath(root, root, directory)?;
-    let named = match open_beneath(root, &parent, path.file_name()) {
-        Ok(named) => named,
-        // The name went away between the two lookups: the next attempt says what is there now.
-        Err(Failure::Errno(Errno::NOENT | Errno::NOTDIR)) => return Ok(None),
-        Err(failure) => return Err(failure),
-    };
-    let same = Facts::of(&named)?.identity == facts.identity;
-    let parent = Some(parent);
-    Ok(same.then_some(Found { handle, parent }))
+    let name = name.into();
+    Ok(Some(Found {
+        handle,
+        parent,
+        name,
+    }))
 }
 
 fn open_beneath(root: &Root, directory: impl AsFd, path: &[u8]) -> Result<OwnedFd, Failure> {
@@ -100,9 +124,12 @@ fn open_beneath(root: &Root, directory: impl AsFd, path: &[u8]) -> Result<OwnedF
         state.missing.fetch_add(1, Ordering::Relaxed);
         return Err(Failure::Refused(ABSENT));
     }
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mut beneath =
-        ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let mut flags = OFlags::PATH | OFlags::CLOEXEC;
+    let mut beneath = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    if root.policy().links == Links::Deny {
+        flags |= OFlags::NOFOLLOW;
+        beneath |= ResolveFlags::NO_SYMLINKS;
+    }
     if root.policy().mounts == Mounts::Deny {
         beneath |= ResolveFlags::NO_XDEV;
     }
