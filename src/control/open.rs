@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use rusqlite::{Connection, OpenFlags, OptionalExtension, config::DbConfig};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, config::DbConfig};
 use rustix::{
     fs::{AtFlags, FileType, Mode, OFlags},
     io::Errno,
@@ -65,13 +65,17 @@ pub(super) fn open(dir: &OwnedFd) -> Result<Opened, ControlError> {
         (None, Err(damage)) => return Err(ControlError::Damaged(damage.into())),
     };
     let write = match verdict {
-        Verdict::Fresh => Ok(make(dir, &path)?),
+        Verdict::Fresh => {
+            make(dir)?;
+            let conn = writer(dir, &path)?;
+            Ok((conn, HeadsLog::start(own(dir)?, GENESIS, false)?))
+        }
         Verdict::Good { len } => {
-            let conn = writer(&path)?;
+            let conn = writer(dir, &path)?;
             Ok((conn, HeadsLog::resume(own(dir)?, len)?))
         }
         Verdict::Repair { torn } => {
-            let conn = writer(&path)?;
+            let conn = writer(dir, &path)?;
             let position = here.map_or(GENESIS, |stored| stored.position);
             Ok((conn, HeadsLog::start(own(dir)?, position, torn)?))
         }
@@ -145,10 +149,14 @@ struct Stored {
     previous: Digest,
 }
 
-/// Reads the position without changing a byte; `None` when the database has no schema yet.
+/// Reads the position without changing a byte; `None` when the database was never finished.
 fn stored(path: &Path) -> Result<Option<Stored>, ControlError> {
     let conn = reader(path)?;
-    let found = schema::version(&conn).map_err(unreadable)?;
+    let found = match schema::version(&conn) {
+        // Cut short before write-ahead logging began: what must be rolled back was never in use.
+        Err(ControlError::Sql { source, .. }) if rolls_back(&source) => return Ok(None),
+        other => other.map_err(unreadable)?,
+    };
     if found > schema::latest() {
         return Err(ControlError::Newer {
             found,
@@ -179,6 +187,10 @@ fn stored(path: &Path) -> Result<Option<Stored>, ControlError> {
         || Err(ControlError::Damaged("it has no position".into())),
         |row| Ok(Some(row)),
     )
+}
+
+fn rolls_back(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(ErrorCode::ReadOnly)
 }
 
 fn unreadable(error: ControlError) -> ControlError {
@@ -267,22 +279,18 @@ fn judge(here: Option<Stored>, heads: &Reading) -> Result<Verdict, ControlError>
     })
 }
 
-/// Makes the database, then the heads log; a crash between leaves a database without a commit.
-fn make(dir: &OwnedFd, path: &Path) -> Result<(Connection, HeadsLog), ControlError> {
-    let fail = |action| move |errno: Errno| ControlError::from_io(action, errno.into());
+/// Makes an empty file for the database. The heads log is made after the database is: a crash between
+/// them leaves a database without a commit.
+fn make(dir: &OwnedFd) -> Result<(), ControlError> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match rustix::fs::openat(dir, NAME, flags, Mode::RUSR | Mode::WUSR) {
-        Ok(_) | Err(Errno::EXIST) => {}
-        Err(errno) => return Err(fail("creating the database")(errno)),
+        Ok(_) | Err(Errno::EXIST) => Ok(()),
+        Err(errno) => Err(ControlError::from_io("creating the database", errno.into())),
     }
-    let conn = writer(path)?;
-    rustix::fs::fsync(dir).map_err(fail("flushing the journal directory"))?;
-    let heads = HeadsLog::start(own(dir)?, GENESIS, false)?;
-    Ok((conn, heads))
 }
 
 /// Opens the connection that writes and brings the schema up to date.
-fn writer(path: &Path) -> Result<Connection, ControlError> {
+fn writer(dir: &OwnedFd, path: &Path) -> Result<Connection, ControlError> {
     let fail = |error| ControlError::from_sql("opening the database", error);
     let mut conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(fail)?;
     let mode: String = conn
@@ -309,6 +317,10 @@ fn writer(path: &Path) -> Result<Connection, ControlError> {
         )
         .map(|_one| ())
     })?;
+    // The name of the write-ahead log must last; SQLite does not mind when its own flush of the
+    // directory fails.
+    rustix::fs::fsync(dir)
+        .map_err(|errno| ControlError::from_io("flushing the journal directory", errno.into()))?;
     Ok(conn)
 }
 

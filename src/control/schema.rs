@@ -58,7 +58,8 @@ CREATE TABLE login_codes (
 ) STRICT, WITHOUT ROWID;
 
 -- Every session anybody may be granted: native ones, and those of a read-only source by the id
--- that source knows. The columns after created_at say something for native sessions only.
+-- that source knows. The columns after created_at say something for native sessions only; genesis
+-- is the digest of the ones before and head the hash of the last event (docs/journal-format.md).
 CREATE TABLE sessions (
     id INTEGER PRIMARY KEY,
     handle TEXT NOT NULL UNIQUE,
@@ -68,7 +69,8 @@ CREATE TABLE sessions (
     cwd TEXT,
     created_at INTEGER NOT NULL,
     next_seq INTEGER NOT NULL DEFAULT 0,
-    head BLOB NOT NULL CHECK (length(head) = 32),
+    genesis BLOB CHECK (length(genesis) = 32),
+    head BLOB CHECK (length(head) = 32),
     quota_used INTEGER NOT NULL DEFAULT 0,
     UNIQUE (source, host, own_id)
 ) STRICT;
@@ -92,7 +94,8 @@ CREATE TABLE events (
 ) STRICT;
 CREATE UNIQUE INDEX events_seq ON events (session, seq);
 
--- What a session's events refer to, once per content, name and kind; id order is log order.
+-- What a session's events refer to, once per content, name and kind; id order is log order. The
+-- seal is a digest of the row and the hash of the event it was read from.
 CREATE TABLE refs (
     id INTEGER PRIMARY KEY,
     session INTEGER NOT NULL REFERENCES sessions (id),
@@ -104,6 +107,7 @@ CREATE TABLE refs (
     width INTEGER NOT NULL,
     height INTEGER NOT NULL,
     first_seq INTEGER NOT NULL,
+    seal BLOB NOT NULL CHECK (length(seal) = 32),
     UNIQUE (session, digest, name, kind)
 ) STRICT;
 CREATE INDEX refs_digest ON refs (digest);
@@ -125,6 +129,7 @@ CREATE TABLE declared (
     idx INTEGER NOT NULL,
     path TEXT NOT NULL,
     description TEXT,
+    seal BLOB NOT NULL CHECK (length(seal) = 32),
     PRIMARY KEY (session, seq, idx)
 ) STRICT, WITHOUT ROWID;
 

@@ -107,24 +107,31 @@ impl NativeJournal {
             self.read(|conn| header.audit_step(conn, range, &mut audit))?;
         }
         if audit.head != header.head {
-            return Err(header.not_the_head());
+            return Err(header.corrupt("its log ends with another hash than its header has"));
         }
-        let rows = self.read(|conn| {
-            let count = "SELECT (SELECT count(*) FROM refs WHERE session = ?1 AND first_seq < ?2)
-                     + (SELECT count(*) FROM declared WHERE session = ?1 AND seq < ?2)";
-            let rows: i64 = conn
-                .prepare_cached(count)?
-                .query_row((header.row, integer(end)?), |row| row.get(0))?;
-            count_of(rows)
-        })?;
-        if rows == audit.references {
+        self.read(|conn| {
+            let (rows, charged) = conn
+                .prepare_cached(
+                    "SELECT (SELECT count(*) FROM refs WHERE session = ?1 AND first_seq < ?2)
+                         + (SELECT count(*) FROM declared WHERE session = ?1 AND seq < ?2),
+                         (SELECT total(bytes) FROM uploads WHERE session = ?1)
+                         = (SELECT quota_used FROM sessions WHERE id = ?1)",
+                )?
+                .query_row((header.row, integer(end)?), |row| {
+                    Ok((row.get(0)?, row.get::<_, bool>(1)?))
+                })?;
+            let rows = count_of(rows)?;
+            if rows != audit.references {
+                return Err(header.corrupt(&format!(
+                    "{rows} references and paths are listed, its events have {}",
+                    audit.references
+                )));
+            }
+            if !charged {
+                return Err(header.corrupt("its quota is not what its uploads sum up to"));
+            }
             Ok(audit)
-        } else {
-            Err(JournalError::Corrupt(format!(
-                "the session has {rows} references and declared paths, its events have {}",
-                audit.references
-            )))
-        }
+        })
     }
 
     fn read<T>(
@@ -175,8 +182,9 @@ impl Source for NativeJournal {
         self.read(|conn| {
             let header = header(conn, session)?;
             let mut all = conn.prepare_cached(
-                "SELECT digest, name, bytes, kind, media_type, width, height, first_seq
-                 FROM refs WHERE session = ?1 ORDER BY id LIMIT ?2 OFFSET ?3",
+                "SELECT digest, name, bytes, kind, media_type, width, height, first_seq, seal, hash
+                 FROM refs LEFT JOIN events ON events.session = ?1 AND seq = first_seq
+                 WHERE refs.session = ?1 ORDER BY refs.id LIMIT ?2 OFFSET ?3",
             )?;
             let mut rows = all.query((header.row, window.limit, integer(window.offset)?))?;
             let mut references = Vec::new();
@@ -196,9 +204,10 @@ impl Source for NativeJournal {
         self.read(|conn| {
             let header = header(conn, session)?;
             let mut first = conn.prepare_cached(
-                "SELECT digest, name, bytes, kind, media_type, width, height, first_seq
-                 FROM refs WHERE session = ?1 AND digest = ?2 AND (?3 IS NULL OR name = ?3)
-                 ORDER BY id LIMIT 1",
+                "SELECT digest, name, bytes, kind, media_type, width, height, first_seq, seal, hash
+                 FROM refs LEFT JOIN events ON events.session = ?1 AND seq = first_seq
+                 WHERE refs.session = ?1 AND digest = ?2 AND (?3 IS NULL OR name = ?3)
+                 ORDER BY refs.id LIMIT 1",
             )?;
             let digest = id.digest();
             let name = name.map(FileName::as_str);
@@ -218,21 +227,15 @@ impl Source for NativeJournal {
         self.read(|conn| {
             let header = header(conn, session)?;
             let mut all = conn.prepare_cached(
-                "SELECT seq, idx, path, description
-                 FROM declared WHERE session = ?1 ORDER BY seq, idx LIMIT ?2 OFFSET ?3",
+                "SELECT declared.seq, idx, path, description, seal, hash
+                 FROM declared LEFT JOIN events
+                     ON events.session = ?1 AND events.seq = declared.seq
+                 WHERE declared.session = ?1 ORDER BY declared.seq, idx LIMIT ?2 OFFSET ?3",
             )?;
             let mut rows = all.query((header.row, window.limit, integer(window.offset)?))?;
             let mut declared = Vec::new();
             while let Some(row) = rows.next()? {
-                declared.push(Declared {
-                    generation: LogGeneration::NATIVE,
-                    seq: Seq::new(count_of(row.get(0)?)?),
-                    index: row.get(1)?,
-                    presented: Presented {
-                        path: row.get(2)?,
-                        description: row.get(3)?,
-                    },
-                });
+                declared.push(declared_of(row)?);
             }
             Ok(declared)
         })
@@ -244,8 +247,9 @@ impl Journal for NativeJournal {
         self.control.write(move |tx| {
             let added = tx
                 .prepare_cached(
-                    "INSERT INTO sessions (handle, source, own_id, host, cwd, created_at, head)
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT DO NOTHING",
+                    "INSERT INTO sessions
+                         (handle, source, own_id, host, cwd, created_at, genesis, head)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7) ON CONFLICT DO NOTHING",
                 )?
                 .execute(params![
                     new.handle.to_string(),
@@ -494,8 +498,8 @@ impl<'t, 'c> Append<'t, 'c> {
         self.tx
             .prepare_cached(
                 "INSERT INTO refs (session, digest, name, bytes, kind, media_type, width, height,
-                     first_seq)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT DO NOTHING",
+                     first_seq, seal)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) ON CONFLICT DO NOTHING",
             )?
             .execute(params![
                 self.header.row,
@@ -507,6 +511,7 @@ impl<'t, 'c> Append<'t, 'c> {
                 width,
                 height,
                 integer(self.seq.get())?,
+                record::reference_seal(&self.head, reference).as_bytes(),
             ])?;
         Ok(())
     }
@@ -514,8 +519,8 @@ impl<'t, 'c> Append<'t, 'c> {
     fn declared(&self, index: u32, presented: &Presented) -> Result<(), JournalError> {
         self.tx
             .prepare_cached(
-                "INSERT INTO declared (session, seq, idx, path, description)
-                 VALUES (?1, ?2, ?3, ?4, ?5)",
+                "INSERT INTO declared (session, seq, idx, path, description, seal)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
             )?
             .execute((
                 self.header.row,
@@ -523,6 +528,7 @@ impl<'t, 'c> Append<'t, 'c> {
                 index,
                 &presented.path,
                 presented.description.as_deref(),
+                record::declared_seal(&self.head, index, presented).as_bytes(),
             ))?;
         Ok(())
     }
@@ -539,7 +545,9 @@ struct Header {
 
 fn header(conn: &Connection, session: SessionHandle) -> Result<Header, JournalError> {
     let mut one = conn.prepare_cached(
-        "SELECT id, own_id, host, cwd, created_at, next_seq, head, quota_used
+        "SELECT id, own_id, host, cwd, created_at, next_seq, head, quota_used, genesis,
+             (SELECT hash FROM events
+              WHERE session = sessions.id AND seq = sessions.next_seq - 1)
          FROM sessions WHERE handle = ?1 AND source = ?2",
     )?;
     let mut rows = one.query((session.to_string(), SOURCE))?;
@@ -556,6 +564,14 @@ fn header(conn: &Connection, session: SessionHandle) -> Result<Header, JournalEr
         created_at: Timestamp::from_millis(row.get(4)?),
     };
     let genesis = record::genesis(&header);
+    let head: [u8; 32] = row.get(6)?;
+    let last: Option<[u8; 32]> = row.get(9)?;
+    if *genesis.as_bytes() != row.get::<_, [u8; 32]>(8)? {
+        return Err(damaged("header is not what was written"));
+    }
+    if last.as_ref().unwrap_or(genesis.as_bytes()) != &head {
+        return Err(damaged("header does not go with its last event"));
+    }
     Ok(Header {
         row: row.get(0)?,
         session: Session {
@@ -567,7 +583,7 @@ fn header(conn: &Connection, session: SessionHandle) -> Result<Header, JournalEr
             next_seq: Seq::new(count_of(row.get(5)?)?),
         },
         genesis,
-        head: Digest::from_bytes(row.get(6)?),
+        head: Digest::from_bytes(head),
         quota_used: ByteCount::new(count_of(row.get(7)?)?),
     })
 }
@@ -612,13 +628,10 @@ impl Header {
         range: std::ops::Range<u64>,
     ) -> Result<Vec<Event>, JournalError> {
         let mut events = Vec::new();
-        let head = self.chain(conn, range.clone(), |event| {
+        self.chain(conn, range, |event, _hash| {
             events.push(event);
             Ok(())
         })?;
-        if range.end == self.session.next_seq.get() && head != self.head {
-            return Err(self.not_the_head());
-        }
         Ok(events)
     }
 
@@ -627,7 +640,7 @@ impl Header {
         &self,
         conn: &Connection,
         range: std::ops::Range<u64>,
-        mut take: impl FnMut(Event) -> Result<(), JournalError>,
+        mut take: impl FnMut(Event, &Digest) -> Result<(), JournalError>,
     ) -> Result<Digest, JournalError> {
         let mut head = match range.start.checked_sub(1) {
             None => self.genesis,
@@ -650,7 +663,7 @@ impl Header {
             if head != stored {
                 return Err(self.damaged(seq, "is not what was written"));
             }
-            take(event)?;
+            take(event, &head)?;
         }
         Ok(head)
     }
@@ -664,17 +677,11 @@ impl Header {
     }
 
     fn damaged(&self, seq: Seq, what: &str) -> JournalError {
-        JournalError::Corrupt(format!(
-            "session {}: event {seq} {what}",
-            self.session.handle
-        ))
+        self.corrupt(&format!("event {seq} {what}"))
     }
 
-    fn not_the_head(&self) -> JournalError {
-        JournalError::Corrupt(format!(
-            "session {}: its log ends at event {} with another hash than its header has",
-            self.session.handle, self.session.next_seq
-        ))
+    fn corrupt(&self, what: &str) -> JournalError {
+        JournalError::Corrupt(format!("session {}: {what}", self.session.handle))
     }
 
     /// Verifies the events of `range` and that the tables derived from them say the same.
@@ -686,10 +693,10 @@ impl Header {
     ) -> Result<(), JournalError> {
         let end = range.end;
         let mut references = audit.references;
-        audit.head = self.chain(conn, range, |event| {
+        audit.head = self.chain(conn, range, |event, hash| {
             let contents = record::contents(&event.kind, event.data.get(), usize::MAX)
                 .map_err(|_error| self.damaged(event.seq, "cannot be read"))?;
-            references += self.audit_references(conn, &event, &contents)?;
+            references += self.audit_listings(conn, &event, hash, &contents)?;
             Ok(())
         })?;
         audit.events = end;
@@ -697,11 +704,12 @@ impl Header {
         Ok(())
     }
 
-    /// How many rows of the derived tables belong to `event`, all of which were found right.
-    fn audit_references(
+    /// How many rows of the listings belong to `event`, all of which were found right.
+    fn audit_listings(
         &self,
         conn: &Connection,
         event: &Event,
+        hash: &Digest,
         contents: &Contents,
     ) -> Result<u64, JournalError> {
         let seq = integer(event.seq.get())?;
@@ -710,40 +718,35 @@ impl Header {
         for reference in &contents.references {
             let (kind, ..) = columns_of(reference.kind);
             let key = (reference.id, name_of(reference), kind);
-            let row = conn
+            let (first_seq, seal) = conn
                 .prepare_cached(
-                    "SELECT bytes, first_seq FROM refs
+                    "SELECT first_seq, seal FROM refs
                      WHERE session = ?1 AND digest = ?2 AND name = ?3 AND kind = ?4",
                 )?
                 .query_row((self.row, key.0.digest().as_bytes(), key.1, key.2), |row| {
-                    Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?))
+                    Ok((row.get(0)?, row.get(1)?))
                 })
-                .optional()?;
-            match row {
-                Some((bytes, first_seq))
-                    if bytes == integer(reference.bytes.get())? && first_seq <= seq =>
-                {
-                    if first_seq == seq {
-                        first_here.insert(key);
-                    }
-                }
-                _ => return Err(self.damaged(event.seq, "has a reference that is not listed")),
+                .optional()?
+                .unwrap_or((i64::MAX, [0; 32]));
+            let new = first_seq == seq && first_here.insert(key);
+            let wrong = new && seal != *record::reference_seal(hash, reference).as_bytes();
+            if first_seq > seq || wrong {
+                return Err(self.damaged(event.seq, "has a reference that is not listed"));
             }
         }
-        let mut own = u64::try_from(first_here.len()).unwrap_or(u64::MAX);
         for (index, presented) in &contents.presented {
-            let path: Option<String> = conn
+            let seal: Option<[u8; 32]> = conn
                 .prepare_cached(
-                    "SELECT path FROM declared WHERE session = ?1 AND seq = ?2 AND idx = ?3",
+                    "SELECT seal FROM declared WHERE session = ?1 AND seq = ?2 AND idx = ?3",
                 )?
                 .query_row((self.row, seq, index), |row| row.get(0))
                 .optional()?;
-            if path.as_ref() != Some(&presented.path) {
+            if seal != Some(*record::declared_seal(hash, *index, presented).as_bytes()) {
                 return Err(self.damaged(event.seq, "declares a path that is not listed"));
             }
-            own += 1;
         }
-        Ok(own)
+        let own = first_here.len().saturating_add(contents.presented.len());
+        Ok(u64::try_from(own).unwrap_or(u64::MAX))
     }
 }
 
@@ -789,15 +792,52 @@ fn referenced(row: &Row<'_>) -> Result<Referenced, JournalError> {
             height: row.get(6)?,
         },
     };
-    Ok(Referenced {
-        reference: AttachmentRef {
-            id: AttachmentId::new(Digest::from_bytes(row.get(0)?)),
-            name,
-            bytes: ByteCount::new(count_of(row.get(2)?)?),
-            kind,
-        },
-        seq: Seq::new(count_of(row.get(7)?)?),
+    let reference = AttachmentRef {
+        id: AttachmentId::new(Digest::from_bytes(row.get(0)?)),
+        name,
+        bytes: ByteCount::new(count_of(row.get(2)?)?),
+        kind,
+    };
+    let seq = Seq::new(count_of(row.get(7)?)?);
+    sealed(row, 8, seq, |event| {
+        record::reference_seal(event, &reference)
+    })?;
+    Ok(Referenced { reference, seq })
+}
+
+fn declared_of(row: &Row<'_>) -> Result<Declared, JournalError> {
+    let seq = Seq::new(count_of(row.get(0)?)?);
+    let index = row.get(1)?;
+    let presented = Presented {
+        path: row.get(2)?,
+        description: row.get(3)?,
+    };
+    sealed(row, 4, seq, |event| {
+        record::declared_seal(event, index, &presented)
+    })?;
+    Ok(Declared {
+        generation: LogGeneration::NATIVE,
+        seq,
+        index,
+        presented,
     })
+}
+
+/// Checks the seal in `column` against the event's hash in the column after it.
+fn sealed(
+    row: &Row<'_>,
+    column: usize,
+    seq: Seq,
+    seal: impl FnOnce(&Digest) -> Digest,
+) -> Result<(), JournalError> {
+    let stored = Digest::from_bytes(row.get(column)?);
+    let event: Option<[u8; 32]> = row.get(column + 1)?;
+    match event.map(|event| seal(&Digest::from_bytes(event))) {
+        Some(seal) if seal == stored => Ok(()),
+        _ => Err(JournalError::Corrupt(format!(
+            "what is listed of event {seq} is not what was written"
+        ))),
+    }
 }
 
 /// The columns `kind`, `media_type`, `width` and `height`.

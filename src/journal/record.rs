@@ -16,12 +16,15 @@ use thiserror::Error;
 
 use super::{NewEvent, NewSession, Presented, references};
 use crate::model::{
-    AttachmentRef, ByteCount, Digest, Digester, JournalLimits, LogGeneration, Seq, Timestamp,
+    AttachmentKind, AttachmentRef, ByteCount, Digest, Digester, FileName, JournalLimits,
+    LogGeneration, Seq, Timestamp,
 };
 
 /// Say what a digest is about, so that none can be taken for another.
 const SESSION_DOMAIN: &[u8] = b"holdfast session 1\0";
 const EVENT_DOMAIN: &[u8] = b"holdfast event 1\0";
+const REFERENCE_DOMAIN: &[u8] = b"holdfast reference 1\0";
+const DECLARED_DOMAIN: &[u8] = b"holdfast declared 1\0";
 
 /// Why an event cannot go on the record.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -134,13 +137,7 @@ pub fn genesis(header: &NewSession) -> Digest {
     text(&mut digester, &header.handle.to_string());
     text(&mut digester, header.id.as_str());
     text(&mut digester, &header.host.to_string());
-    match &header.cwd {
-        None => digester.update(&[0]),
-        Some(cwd) => {
-            digester.update(&[1]);
-            text(&mut digester, cwd);
-        }
-    }
+    optional(&mut digester, header.cwd.as_deref());
     digester.update(&header.created_at.as_millis().to_be_bytes());
     digester.finish()
 }
@@ -175,6 +172,56 @@ pub fn head(previous: &Digest, event: Link<'_>) -> Digest {
     text(&mut digester, event.kind);
     text(&mut digester, event.data);
     digester.finish()
+}
+
+/// Binds a listed reference to the event, of hash `event`, that it was read from.
+#[must_use]
+pub fn reference_seal(event: &Digest, reference: &AttachmentRef) -> Digest {
+    let mut digester = Digester::default();
+    digester.update(REFERENCE_DOMAIN);
+    digester.update(event.as_bytes());
+    digester.update(reference.id.digest().as_bytes());
+    digester.update(&reference.bytes.get().to_be_bytes());
+    text(
+        &mut digester,
+        reference.name.as_ref().map_or("", FileName::as_str),
+    );
+    match reference.kind {
+        AttachmentKind::File => digester.update(b"f"),
+        AttachmentKind::Image {
+            media_type,
+            width,
+            height,
+        } => {
+            digester.update(b"i");
+            digester.update(&width.to_be_bytes());
+            digester.update(&height.to_be_bytes());
+            text(&mut digester, media_type.as_str());
+        }
+    }
+    digester.finish()
+}
+
+/// Binds a listed path to the event, of hash `event`, that declares it at `index`.
+#[must_use]
+pub fn declared_seal(event: &Digest, index: u32, presented: &Presented) -> Digest {
+    let mut digester = Digester::default();
+    digester.update(DECLARED_DOMAIN);
+    digester.update(event.as_bytes());
+    digester.update(&index.to_be_bytes());
+    text(&mut digester, &presented.path);
+    optional(&mut digester, presented.description.as_deref());
+    digester.finish()
+}
+
+fn optional(digester: &mut Digester, value: Option<&str>) {
+    match value {
+        None => digester.update(&[0]),
+        Some(value) => {
+            digester.update(&[1]);
+            text(digester, value);
+        }
+    }
 }
 
 /// A text with its length before it, so that neighbours cannot trade bytes.
