@@ -9,10 +9,13 @@
 
 #[path = "../support/content.rs"]
 mod content;
+#[path = "../support/session.rs"]
+mod session;
 #[path = "../support/skip.rs"]
 mod skip;
 
 mod disk;
 mod errors;
+mod journal;
 mod store;
 mod trace;

@@ -101,28 +101,30 @@ impl Program {
 
     /// Runs it and lists its calls.
     pub(crate) fn trace(&self) -> Run {
-        self.strace(None)
+        self.strace(&[])
     }
 
     /// Runs it with one injection, as in `fsync:error=EIO:when=1`.
     pub(crate) fn inject(&self, injection: &str) -> Run {
-        self.strace(Some(injection))
+        self.strace(&[injection])
+    }
+
+    /// Runs it with several injections.
+    pub(crate) fn inject_all(&self, injections: &[&str]) -> Run {
+        self.strace(injections)
     }
 
     /// Runs it and kills it as it enters `call`, which then does not happen.
     pub(crate) fn kill_at(&self, call: &Call) -> Run {
-        self.strace(Some(&format!(
-            "{}:signal=SIGKILL:when={}",
-            call.name, call.nth
-        )))
+        self.strace(&[&format!("{}:signal=SIGKILL:when={}", call.name, call.nth)])
     }
 
-    fn strace(&self, injection: Option<&str>) -> Run {
+    fn strace(&self, injections: &[&str]) -> Run {
         let dir = tempfile::tempdir().expect("a directory for the log");
         let log = dir.path().join("log");
         let mut command = Command::new("strace");
         command.args(["-f", "-qq", "-s", "200", "-o"]).arg(&log);
-        if let Some(injection) = injection {
+        for injection in injections {
             command.args(["-e", &format!("inject={injection}")]);
         }
         let output = command
@@ -203,4 +205,9 @@ pub(crate) fn unavailable() -> Option<&'static str> {
 /// The program next to this test under the name Cargo gave it.
 pub(crate) fn store_tool(args: impl IntoIterator<Item = impl ToString>) -> Program {
     Program::new(Path::new(env!("CARGO_BIN_EXE_store-tool")), args)
+}
+
+/// The program that appends, likewise.
+pub(crate) fn journal_tool(args: impl IntoIterator<Item = impl ToString>) -> Program {
+    Program::new(Path::new(env!("CARGO_BIN_EXE_journal-tool")), args)
 }
