@@ -199,3 +199,25 @@ fn every_problem_code_is_documented() {
         assert!(page.contains(&row), "docs/problems.md lacks {row}");
     }
 }
+
+/// A promise is held by a test that is there: SECURITY.md names them, and they exist.
+#[test]
+fn every_test_that_security_md_names_is_there() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = std::fs::read_to_string(root.join("SECURITY.md")).unwrap();
+    let mut named = 0;
+    for cited in page.split('`').filter(|text| text.contains(".rs")) {
+        let (file, test) = cited.split_once("::").unwrap_or((cited, ""));
+        let text = std::fs::read_to_string(root.join(file));
+        let text = text.unwrap_or_else(|error| panic!("{file}: {error}"));
+        assert!(
+            test.is_empty() || text.contains(&format!("fn {test}(")),
+            "{cited}"
+        );
+        named += 1;
+    }
+    assert!(named > 20, "{named}");
+    for promise in 1..=15 {
+        assert!(page.contains(&format!("| **I{promise}** |")), "I{promise}");
+    }
+}
