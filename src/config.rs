@@ -37,7 +37,7 @@ const MAX_FILE: u64 = 1 << 20;
 /// What a variable that overrides a setting starts with.
 const PREFIX: &str = "HOLDFAST_";
 /// What a variable that steers the project's own tests starts with.
-const TEST_PREFIX: &str = "HOLDFAST_TEST_";
+const TEST_PREFIX: &str = "HOLDFAST_TEST";
 /// Variables of the command line, which are no settings (`cli`).
 const NOT_SETTINGS: [&str; 6] = [
     "HOLDFAST_CONFIG",
