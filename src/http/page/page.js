@@ -8,6 +8,19 @@ const KEY = "holdfast.token";
 /** Above this a browser tab would hold too much in memory; a shell takes any size. */
 const TAB_LIMIT = 512 * 1024 * 1024;
 
+/** What each reason of a closed gate means to the one who would like the file. */
+const CLOSED = {
+  "not-enabled": "the operator has not turned on the release of workspace files",
+  "no-report": "this host has not been probed yet",
+  "no-arena": "there is no place beside the workspace to probe this host in",
+  forged: "the probe's report is not one this server made",
+  stale: "the probe's report is too old",
+  "host-mismatch": "the probe's report is from another system",
+  incomplete: "the probe could not try everything",
+  "control-not-beaten": "the probe proved nothing this time",
+  "escape-seen": "the probe saw a file from outside get through",
+};
+
 const at = (id) => document.getElementById(id);
 const fill = (id) => at(id).content.firstElementChild.cloneNode(true);
 
@@ -172,7 +185,7 @@ async function showSession(entry) {
     const items = deliverables.items;
     card.querySelector(".mode").textContent =
       items.length > 0 && deliverables.mode === "metadata-only"
-        ? `Names only, no download: ${deliverables.reason}.`
+        ? `Names only: ${CLOSED[deliverables.reason] ?? deliverables.reason}. (${deliverables.reason})`
         : "";
     card.querySelector(".deliverables").replaceChildren(
       ...(items.length > 0 ? items.map(showDeliverable) : [nothing("none yet")]),
