@@ -139,12 +139,11 @@ impl LocalStore {
                 .map_err(|e| StoreError::from_layout("opening a shard", e))?;
             let mut held = Vec::new();
             for name in names(&shard)? {
-                match digest_of(first, &name) {
-                    Some(digest) => held.push(digest),
-                    None => {
-                        let name = format!("{}/{}", layout::shard_name(first), Shown(&name));
-                        count(Finding::Foreign { name }, &mut survey);
-                    }
+                if let Some(digest) = digest_of(first, &name) {
+                    held.push(digest);
+                } else {
+                    let name = format!("{}/{}", layout::shard_name(first), Shown(&name));
+                    count(Finding::Foreign { name }, &mut survey);
                 }
             }
             held.sort_unstable();

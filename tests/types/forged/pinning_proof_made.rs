@@ -1,0 +1,11 @@
+//! `PinningProof` comes from an open gate and from nowhere else.
+
+use holdfast::gate::PinningProof;
+
+fn made() -> PinningProof {
+    PinningProof {
+        resolvers: Vec::new(),
+    }
+}
+
+fn main() {}
