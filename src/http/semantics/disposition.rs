@@ -410,6 +410,9 @@ mod tests {
         assert_eq!(long.as_str(), format!("{}.txt", "é".repeat(125)));
         let no_extension = SaveName::new(&format!("a.{}", "b".repeat(300)));
         assert_eq!(no_extension.as_str().len(), MAX_BYTES);
+        // There is room for the prefix.
+        let dash = SaveName::new(&format!("-{}", "a".repeat(254)));
+        assert_eq!(dash.as_str(), format!("_-{}", "a".repeat(253)));
         // A cut that would leave a device does not.
         let device = SaveName::new(&format!("CON{}x", " ".repeat(300)));
         assert_eq!(device.as_str(), "_CON");

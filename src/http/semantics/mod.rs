@@ -12,6 +12,7 @@
     clippy::indexing_slicing
 )]
 
+mod accept;
 mod authority;
 mod digest_field;
 mod disposition;
@@ -22,6 +23,7 @@ mod precondition;
 mod range;
 mod structured;
 
+pub use accept::{ProblemForm, problem_form};
 pub use authority::{AuthorityError, Host, MAX_TARGET, check_target};
 pub use digest_field::{
     DigestFieldError, Wish, claimed_digest, legacy_digest, repr_digest, wish, wish_legacy,

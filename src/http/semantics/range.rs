@@ -288,6 +288,8 @@ mod tests {
             ("bytes=-2000", one(0, 999)),
             ("bytes=-18446744073709551616", one(0, 999)),
             ("bytes=99999999999999999999-", Selection::Unsatisfiable),
+            // Ten times a number that fits: wrapped, it would be byte 4.
+            ("bytes=18446744073709551620-", Selection::Unsatisfiable),
             ("bytes=0-99999999999999999999", one(0, 999)),
             (
                 "bytes=99999999999999999999-99999999999999999998",
