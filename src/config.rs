@@ -286,7 +286,9 @@ struct LimitSettings {
     request_fields: Option<Count>,
     head_deadline: Option<Life>,
     stall: Option<Life>,
+    minimum_rate: Option<Size>,
     connections: Option<Count>,
+    connections_per_address: Option<Count>,
     requests_per_principal: Option<Count>,
     drain: Option<Life>,
     verified_for: Option<Reuse>,
@@ -345,7 +347,12 @@ impl LimitSettings {
             request_fields: count(self.request_fields, default.request_fields),
             head_deadline: life(self.head_deadline, default.head_deadline),
             stall: life(self.stall, default.stall),
+            minimum_rate: size(self.minimum_rate, default.minimum_rate),
             connections: count(self.connections, default.connections),
+            connections_per_address: count(
+                self.connections_per_address,
+                default.connections_per_address,
+            ),
             requests_per_principal: count(
                 self.requests_per_principal,
                 default.requests_per_principal,

@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+mod crowd;
 mod life;
 mod listener;
 mod socket;
@@ -32,13 +33,14 @@ use hyper_util::rt::TokioIo;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+use self::{
+    crowd::{Crowd, Seat},
+    life::{Life, Patience},
+    socket::{Counted, Socket},
+};
 pub use self::{
     life::Cut,
     listener::{Listener, Peer},
-};
-use self::{
-    life::{Life, Patience},
-    socket::{Counted, Socket},
 };
 use super::semantics::{self, AuthorityError, Coding, Host};
 use crate::model::Limits;
@@ -47,6 +49,9 @@ use crate::model::Limits;
 const LINGER: Duration = Duration::from_secs(2);
 /// The least room for a connection's buffers beside a request's head.
 const BUFFER: usize = 32 * 1024;
+/// What a peer hears whose address holds all the connections it may.
+const CROWDED: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n\
+    Connection: close\r\nContent-Length: 0\r\n\r\n";
 /// The wait after the system refused a connection for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -92,7 +97,7 @@ impl Traffic {
         self.accepted.load(Ordering::Relaxed)
     }
 
-    /// Connections closed at once: a peer that may not connect.
+    /// Connections closed at once: a peer that may not connect, or has too many.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
@@ -115,7 +120,7 @@ pub struct Drained {
 /// Serves `listener` until `shutdown` is ready, then drains.
 ///
 /// At [`Limits::connections`] no more are accepted: they wait in the kernel's bounded queue, not in
-/// ours. On shutdown nothing is accepted any more, idle connections close, requests under way finish
+/// ours. Beyond [`Limits::connections_per_address`] an address is turned away with 503. On shutdown nothing is accepted any more, idle connections close, requests under way finish
 /// within [`Limits::drain`], and what is left is reset. Returns once the last connection has gone.
 pub async fn serve<H: Handler>(
     listener: Listener,
@@ -134,6 +139,7 @@ pub async fn serve<H: Handler>(
     };
     let tasks = TaskTracker::new();
     let room = Arc::new(Semaphore::new(limits.connections));
+    let crowd = Arc::new(Crowd::new(limits.connections_per_address));
     let mut shutdown = pin!(shutdown);
     loop {
         let accepted = tokio::select! {
@@ -154,7 +160,13 @@ pub async fn serve<H: Handler>(
             server.traffic.refused.fetch_add(1, Ordering::Relaxed);
             continue;
         }
-        let held = Held::new(Arc::clone(&server.traffic), permit);
+        let Some(seat) = crowd.seat(peer) else {
+            server.traffic.refused.fetch_add(1, Ordering::Relaxed);
+            // A peer that cannot take these few octets does without.
+            socket.try_write(CROWDED).ok();
+            continue;
+        };
+        let held = Held::new(Arc::clone(&server.traffic), permit, seat);
         tasks.spawn(server.clone().connection(socket, peer, held));
     }
     drop(listener);
@@ -198,15 +210,17 @@ fn http(limits: &Limits) -> http1::Builder {
 struct Held {
     traffic: Arc<Traffic>,
     _permit: OwnedSemaphorePermit,
+    _seat: Seat,
 }
 
 impl Held {
-    fn new(traffic: Arc<Traffic>, permit: OwnedSemaphorePermit) -> Self {
+    fn new(traffic: Arc<Traffic>, permit: OwnedSemaphorePermit, seat: Seat) -> Self {
         traffic.accepted.fetch_add(1, Ordering::Relaxed);
         traffic.live.fetch_add(1, Ordering::Relaxed);
         Self {
             traffic,
             _permit: permit,
+            _seat: seat,
         }
     }
 }

@@ -21,8 +21,13 @@ pub struct Limits {
     pub head_deadline: Duration,
     /// How long a connection may make no progress while a body is owed, in either direction.
     pub stall: Duration,
+    /// The least bytes a second of a transfer, averaged over the time the peer was waited for, once
+    /// that is longer than `stall`; zero for none.
+    pub minimum_rate: ByteCount,
     /// The most connections held at once.
     pub connections: usize,
+    /// The most of them from one address: one IPv4 address, or 64 bits of an IPv6 address.
+    pub connections_per_address: usize,
     /// The most requests of one principal served at once.
     pub requests_per_principal: usize,
     /// How long a shutdown waits for transfers.
@@ -59,7 +64,9 @@ impl Default for Limits {
             request_fields: 100,
             head_deadline: Duration::from_secs(30),
             stall: Duration::from_secs(60),
+            minimum_rate: ByteCount::ZERO,
             connections: 1024,
+            connections_per_address: 512,
             requests_per_principal: 64,
             drain: Duration::from_secs(30),
             verified_for: Duration::from_secs(60),

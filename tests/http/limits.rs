@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use holdfast::{http::semantics::MAX_TARGET, model::Limits};
+use holdfast::{
+    http::semantics::MAX_TARGET,
+    model::{ByteCount, Limits},
+};
 
 use crate::support::{Server, short, until};
 
@@ -80,6 +83,52 @@ fn no_more_connections_are_held_than_allowed() {
     drop(holding);
     for client in &mut waiting {
         assert_eq!(client.answer().unwrap().text(), "hello");
+    }
+}
+
+#[test]
+fn an_address_with_too_many_connections_is_told_to_come_back() {
+    let limits = Limits {
+        connections_per_address: 2,
+        ..short()
+    };
+    let server = Server::start(limits);
+    let mut holding: Vec<_> = (0..2).map(|_| server.connect()).collect();
+    for client in &mut holding {
+        client.get("/think?500");
+    }
+    assert!(until(Duration::from_secs(1), || server.busy() == 2));
+    let refused = server.connect().answer().unwrap();
+    assert!(refused.status == 503 && refused.head.contains("Retry-After: 1"));
+    assert_eq!(server.traffic.refused(), 1);
+    for client in &mut holding {
+        assert_eq!(client.answer().unwrap().text(), "thought");
+    }
+    drop(holding);
+    assert!(server.settles(Duration::from_secs(3)));
+    assert_eq!(server.connect().get("/").answer().unwrap().text(), "hello");
+}
+
+/// Keeps I11: progress alone is not enough where the operator asks for a rate.
+#[test]
+fn a_reader_below_the_least_rate_is_reset_and_one_above_it_is_not() {
+    let limits = Limits {
+        minimum_rate: ByteCount::kib(50),
+        ..short()
+    };
+    let server = Server::start(limits);
+    for (sip, served) in [(1_000, false), (12_000, true)] {
+        let mut client = server.connect_narrow();
+        client.get("/bytes?400000").head().unwrap();
+        let mut left = 400_000;
+        while left > 0 && server.traffic.live() == 1 {
+            match client.sip(sip.min(left)) {
+                Ok(taken) => left -= taken,
+                Err(_) => break,
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        assert_eq!(left == 0, served, "{sip} bytes at a time: {left} left");
     }
 }
 

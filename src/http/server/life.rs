@@ -44,7 +44,8 @@ impl Patience {
         Self {
             head: limits.head_deadline,
             stall: limits.stall,
-            rate: None,
+            rate: (limits.minimum_rate > ByteCount::ZERO)
+                .then_some((limits.minimum_rate, limits.stall)),
         }
     }
 
