@@ -71,6 +71,15 @@ pub(crate) struct Stamp {
 }
 
 impl Stamp {
+    /// A stamp nothing has.
+    pub(crate) const NONE: Self = Self {
+        device: 0,
+        inode: 0,
+        len: 0,
+        modified: (0, 0),
+        changed: (0, 0),
+    };
+
     /// The stamp of an open file or directory.
     pub(crate) fn of(file: impl AsFd) -> io::Result<Self> {
         Ok(Self::from_stat(&rustix::fs::fstat(file)?))
@@ -127,10 +136,11 @@ impl ForeignDir {
     /// [`BeneathError::Wrong`] for anything but a directory, a link to one included.
     pub(crate) fn dir(&self, name: &[u8]) -> Result<Self, BeneathError> {
         let (handle, stat) = self.hold(name)?;
-        match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => Ok(Self(handle)),
-            other => Err(BeneathError::Wrong(kind(other))),
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        if kind != FileType::Directory {
+            return Err(BeneathError::Wrong(words(kind)));
         }
+        Ok(Self(handle))
     }
 
     /// The regular file `name` in this one, opened for reading, and its stamp.
@@ -139,9 +149,9 @@ impl ForeignDir {
     /// [`BeneathError::Wrong`] for anything but a regular file, a link to one included.
     pub(crate) fn file(&self, name: &[u8]) -> Result<(File, Stamp), BeneathError> {
         let (handle, stat) = self.hold(name)?;
-        match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => {}
-            other => return Err(BeneathError::Wrong(kind(other))),
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        if kind != FileType::RegularFile {
+            return Err(BeneathError::Wrong(words(kind)));
         }
         // The held file itself, whatever the name leads to by now.
         let table = rustix_linux_procfs::proc_self_fd()?;
@@ -206,7 +216,7 @@ fn without_atime<T>(flags: OFlags, open: impl Fn(OFlags) -> Result<T, Errno>) ->
     }
 }
 
-fn kind(kind: FileType) -> &'static str {
+fn words(kind: FileType) -> &'static str {
     match kind {
         FileType::RegularFile => "a file",
         FileType::Directory => "a directory",

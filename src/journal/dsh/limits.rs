@@ -13,6 +13,8 @@ pub struct DshLimits {
     pub frame: ByteCount,
     /// What a log may hold when decoded.
     pub log: ByteCount,
+    /// The most lines of a log.
+    pub rows: u64,
     /// The most references, and the most declared paths, of a log.
     pub references: usize,
     /// The most entries of a session's folder.
@@ -36,6 +38,7 @@ impl Default for DshLimits {
             window_log: 23,
             frame: ByteCount::mib(512),
             log: ByteCount::gib(4),
+            rows: 10_000_000,
             references: 100_000,
             folder_entries: 1_000,
             folders: 100_000,

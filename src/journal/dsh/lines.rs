@@ -119,6 +119,9 @@ pub(crate) struct Lines<'a> {
     feed: Feed<'a>,
     line: Vec<u8>,
     limit: ByteCount,
+    /// How many lines were given, and the most that are.
+    given: u64,
+    most: u64,
     end: Option<End>,
 }
 
@@ -146,6 +149,8 @@ impl<'a> Lines<'a> {
             feed: Feed::new(file, encoding, place, len, limits)?,
             line: Vec::new(),
             limit: limits.line,
+            given: 0,
+            most: limits.rows,
             end: None,
         })
     }
@@ -179,6 +184,11 @@ impl<'a> Lines<'a> {
                 return Err(LineFault::Damaged(format!("a line is longer than {limit}")));
             }
             if ended {
+                self.given = self.given.saturating_add(1);
+                if self.given > self.most {
+                    let text = format!("the log has more than {} lines", self.most);
+                    return Err(LineFault::Damaged(text));
+                }
                 return Ok(Some((begins, &self.line)));
             }
         }

@@ -65,15 +65,6 @@ struct Mark {
     before: u32,
 }
 
-/// Events read for a page.
-#[derive(Debug)]
-pub(crate) struct Run {
-    /// The events, oldest first.
-    pub(crate) events: Vec<Event>,
-    /// The sum of their payloads.
-    bytes: u64,
-}
-
 /// A log file as it is now.
 #[derive(Clone, Copy)]
 pub(crate) struct Log<'a> {
@@ -85,12 +76,6 @@ pub(crate) struct Log<'a> {
 }
 
 impl Log<'_> {
-    /// Reads the first line alone.
-    pub(crate) fn header(&self) -> Result<Header, LogFault> {
-        let mut lines = self.lines(Place::default())?;
-        self.read_header(&mut lines)
-    }
-
     /// Passes over the whole log.
     ///
     /// # Errors
@@ -141,15 +126,20 @@ impl Log<'_> {
     ///
     /// # Errors
     /// [`LogFault::Moved`] when the log is not what `index` says.
-    pub(crate) fn events(&self, index: &LogIndex, from: u64, to: u64) -> Result<Run, LogFault> {
-        let mut run = Run {
-            events: Vec::new(),
-            bytes: 0,
-        };
+    pub(crate) fn events(
+        &self,
+        index: &LogIndex,
+        from: u64,
+        to: u64,
+    ) -> Result<Vec<Event>, LogFault> {
+        let mut page: Vec<Event> = Vec::new();
+        let mut bytes = 0_u64;
+        if from >= to {
+            return Ok(page);
+        }
         let after = index.marks.partition_point(|mark| mark.seq <= from);
-        let Some(mark) = after.checked_sub(1).and_then(|at| index.marks.get(at)) else {
-            return Ok(run);
-        };
+        let mark = after.checked_sub(1).and_then(|at| index.marks.get(at));
+        let mark = mark.ok_or(LogFault::Moved)?;
         let mut lines = self.lines(mark.place)?;
         let mut next = mark.seq;
         while next < to {
@@ -160,24 +150,26 @@ impl Log<'_> {
                 return Err(LogFault::Moved);
             }
             next = next.saturating_add(row.count());
-            let events = row.events(from, to).map_err(|_| LogFault::Moved)?;
-            run.bytes = events
+            let events = row
+                .events(from, to)
+                .map_err(|_other_bytes_than_indexed| LogFault::Moved)?;
+            bytes = events
                 .iter()
-                .fold(run.bytes, |sum, event| sum.saturating_add(size(event)));
-            run.events.extend(events);
+                .fold(bytes, |sum, event| sum.saturating_add(size(event)));
+            page.extend(events);
             let over = |bytes| ByteCount::new(bytes) > self.limits.page;
             let mut excess = 0_usize;
-            for event in &run.events {
-                if !over(run.bytes) || excess.saturating_add(1) == run.events.len() {
+            for event in &page {
+                if !over(bytes) || excess.saturating_add(1) == page.len() {
                     break;
                 }
-                run.bytes = run.bytes.saturating_sub(size(event));
+                bytes = bytes.saturating_sub(size(event));
                 excess = excess.saturating_add(1);
             }
-            run.events.drain(..excess);
+            page.drain(..excess);
         }
         self.confirm(&lines)?;
-        Ok(run)
+        Ok(page)
     }
 
     /// Makes sure that what `lines` gave is what the file held at one moment.
@@ -270,13 +262,9 @@ impl Log<'_> {
             }
             index.ended = Some(format!("row {row}: {why}"));
         }
-        if let Some(End::InFrame(begins)) = lines.end() {
-            if begins == 0 {
-                let text = "the header: the log ends within its frame".to_owned();
-                return Err(LogFault::Damaged(text));
-            }
-            // What an unfinished frame gave may be written anew.
-            index.marks.retain(|mark| mark.place.offset < begins);
+        if lines.end() == Some(End::InFrame(0)) {
+            let text = "the header: the log ends within its frame".to_owned();
+            return Err(LogFault::Damaged(text));
         }
         self.confirm(lines)
     }
@@ -314,15 +302,12 @@ impl LogIndex {
         id: AttachmentId,
         name: Option<&FileName>,
     ) -> Option<&AttachmentRef> {
-        let first = match name {
-            Some(name) => self.known.get(&(id, Some(name.clone()))),
-            None => {
-                let of_id = self.known.range((id, None)..);
-                of_id
-                    .take_while(|((other, _), _)| *other == id)
-                    .map(|(_, at)| at)
-                    .min()
-            }
+        let first = if let Some(name) = name {
+            self.known.get(&(id, Some(name.clone())))
+        } else {
+            let from = self.known.range((id, None)..);
+            let of_id = from.take_while(|((other, _), _)| *other == id);
+            of_id.map(|(_, at)| at).min()
         };
         Some(&self.references.get(*first?)?.reference)
     }
@@ -355,7 +340,7 @@ impl LogIndex {
                 // A malformed reference is none; it takes nothing else down.
                 let found =
                     references::extract(&one.kind, &data, self.name.version, limits.references)
-                        .map_err(|_| too_many())?;
+                        .map_err(|references::TooMany { .. }| too_many())?;
                 for located in found.references {
                     self.refer(located.reference, seq);
                 }

@@ -15,14 +15,14 @@ use std::{
 use super::{
     limits::DshLimits,
     lines::LogFile,
-    log::{Log, LogFault, LogIndex, Run},
+    log::{Log, LogFault, LogIndex},
     names::{Encoding, LogName, project_folder, session_id},
     row::Header,
 };
 use crate::{
     beneath::{BeneathError, ForeignDir, Stamp},
     home::DshHome,
-    journal::JournalError,
+    journal::{Event, JournalError},
     model::{ByteCount, SessionHandle},
 };
 
@@ -194,7 +194,7 @@ impl Logs {
         log: &OpenLog,
         from: u64,
         to: u64,
-    ) -> Result<Option<Run>, JournalError> {
+    ) -> Result<Option<Vec<Event>>, JournalError> {
         let read = Log {
             file: &log.file,
             name: log.name,
@@ -202,7 +202,7 @@ impl Logs {
             limits: &self.limits,
         };
         match read.events(&log.index, from, to) {
-            Ok(run) => Ok(Some(run)),
+            Ok(events) => Ok(Some(events)),
             Err(LogFault::Moved) => {
                 let slot = self.slot(session);
                 *slot.lock().unwrap_or_else(PoisonError::into_inner) = None;
@@ -357,7 +357,7 @@ fn leads_here(header: &Header, found: &Found, place: &FolderPlace) -> Result<(),
 }
 
 fn wait(attempt: u32) {
-    std::thread::sleep(Duration::from_millis(1) * attempt);
+    std::thread::sleep(Duration::from_millis(u64::from(attempt)));
 }
 
 fn io(action: &'static str) -> impl FnOnce(std::io::Error) -> JournalError {
@@ -372,6 +372,8 @@ pub(crate) fn refused(what: &str) -> impl FnOnce(BeneathError) -> JournalError +
     move |error| match error {
         BeneathError::Missing => JournalError::NotFound,
         BeneathError::Io(source) => io("opening a log")(source),
-        other => JournalError::Corrupt(format!("{what}: {other}")),
+        wrong @ (BeneathError::Wrong(_) | BeneathError::TooMany(_)) => {
+            JournalError::Corrupt(format!("{what}: {wrong}"))
+        }
     }
 }

@@ -17,12 +17,15 @@
     clippy::indexing_slicing
 )]
 
+mod catalog;
 mod limits;
 mod lines;
 mod log;
 mod logs;
 mod names;
 mod row;
+mod source;
 
 pub use limits::DshLimits;
 pub use names::{Encoding, LogName, project_folder, session_folder, session_id};
+pub use source::{DshOwners, DshSource, Watch};

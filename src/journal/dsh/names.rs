@@ -79,7 +79,15 @@ fn push_unit(folder: &mut String, unit: u16) {
         Ok(byte) if byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-') => {
             folder.push(char::from(byte));
         }
-        _ => folder.push_str(&format!("~{unit:04X}")),
+        _ => {
+            folder.push('~');
+            // Highest digit first; a nibble always has one.
+            let nibbles = [unit >> 12, unit >> 8, unit >> 4, unit].map(|part| u32::from(part & 15));
+            let digits = nibbles
+                .into_iter()
+                .filter_map(|part| char::from_digit(part, 16));
+            folder.extend(digits.map(|digit| digit.to_ascii_uppercase()));
+        }
     }
 }
 

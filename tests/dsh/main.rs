@@ -1,0 +1,14 @@
+//! Is a DSH home read as it lies: right, or refused with a reason, and never touched?
+
+#![expect(
+    clippy::disallowed_methods,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "tests build their own directories, read the shared data, and fail where they stand"
+)]
+
+mod damaged;
+mod fixtures;
+mod growing;
+mod hostile;
+mod support;
