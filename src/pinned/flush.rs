@@ -129,7 +129,10 @@ fn work_off(jobs: &Mutex<Receiver<Job>>) {
     loop {
         let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(Job { work, done }) = job else { return };
-        match done.try_send(work.run()) {
+        let answer = work.run();
+        // Closed before anybody hears of it, so that a read leaves no descriptor behind.
+        drop(work);
+        match done.try_send(answer) {
             // An error says that nobody waits any more.
             Ok(()) | Err(_) => {}
         }

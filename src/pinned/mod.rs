@@ -26,6 +26,7 @@ mod proc_fd;
 mod resolve;
 mod root;
 mod seam;
+mod self_test;
 mod snapshot;
 mod stability;
 
@@ -36,4 +37,14 @@ pub use policy::{Grade, HardLinks, Leases, Links, Mounts, Owner, Policy};
 pub use resolve::Resolver;
 pub use root::{Counters, Root};
 pub use seam::{Seam, Step};
+pub use self_test::{Outcome, SelfTest};
 pub use snapshot::{Bounds, Evidence, Snapshot};
+
+/// A name nobody has looked up before: `prefix` and a random number.
+fn fresh_name(prefix: &str) -> Result<String, PinnedError> {
+    let number = getrandom::u64().map_err(|error| PinnedError::Io {
+        action: "drawing a random name",
+        source: std::io::Error::other(error.to_string()),
+    })?;
+    Ok(format!("{prefix}-{number:016x}"))
+}

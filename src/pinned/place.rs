@@ -1,10 +1,8 @@
 #![forbid(unsafe_code)]
 
-use std::io;
-
 use rustix::fd::{AsFd, OwnedFd};
 
-use super::{Facts, HardLinks, Identity, PinnedError, Root, resolve};
+use super::{Facts, HardLinks, Identity, PinnedError, Root, fresh_name, resolve};
 
 /// Where a file was found: its name in a directory that is held.
 #[derive(Debug)]
@@ -47,7 +45,7 @@ impl<'root> Place<'root> {
 }
 
 fn confirm(directory: impl AsFd, name: &[u8], file: Identity) -> Result<(), PinnedError> {
-    match resolve::open_component(&directory, fresh_name()?.as_bytes()) {
+    match resolve::open_component(&directory, fresh_name(".holdfast-absent")?.as_bytes()) {
         Err(PinnedError::NotFound) => {}
         Ok(_) => return Err(PinnedError::Changed("a name drawn at random exists")),
         Err(error) => return Err(error),
@@ -59,13 +57,4 @@ fn confirm(directory: impl AsFd, name: &[u8], file: Identity) -> Result<(), Pinn
         }
         Err(error) => Err(error),
     }
-}
-
-/// A name nobody has looked up before.
-fn fresh_name() -> Result<String, PinnedError> {
-    let number = getrandom::u64().map_err(|error| PinnedError::Io {
-        action: "drawing a random name",
-        source: io::Error::other(error.to_string()),
-    })?;
-    Ok(format!(".holdfast-absent-{number:016x}"))
 }

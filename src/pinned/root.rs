@@ -58,7 +58,15 @@ impl Root {
     /// [`PinnedError::NotFound`], [`PinnedError::PermissionDenied`] or [`PinnedError::Resource`] as
     /// `open(2)` fails; [`PinnedError::Unsupported`] without a process filesystem at `/proc`.
     pub fn open(path: &Path, policy: Policy) -> Result<Self, PinnedError> {
-        let directory = open_directory(path)?;
+        Self::holding(open_directory(path)?, path, policy)
+    }
+
+    /// A root that is open already.
+    pub(super) fn holding(
+        directory: OwnedFd,
+        path: &Path,
+        policy: Policy,
+    ) -> Result<Self, PinnedError> {
         let identity = Facts::of(&directory)?.identity;
         let filesystem = Filesystem::of(&directory)?;
         Ok(Self {
