@@ -10,7 +10,7 @@ use std::{
 use holdfast::{
     model::{ByteCount, Cancel, RelPath},
     pinned::{Bounds, PinnedError, Policy, Resolver, Root, Seam, Snapshot},
-    spool::SpoolDir,
+    spool::{SpoolDir, SpoolWriter},
 };
 use rustix::fs::{CWD, FileType, Mode, OFlags, RenameFlags};
 
@@ -121,6 +121,17 @@ impl Arena {
     }
 }
 
+/// Reads `path` beneath `root` into `spool`, at most 1 KiB.
+pub(crate) fn read_into(
+    root: &Root,
+    path: &RelPath,
+    resolver: Resolver,
+    spool: SpoolWriter,
+) -> Result<Snapshot, PinnedError> {
+    let bounds = Bounds::new(ByteCount::kib(1), Cancel::new());
+    root.snapshot(path, resolver, spool, &bounds, &mut ())
+}
+
 /// What the snapshot holds.
 pub(crate) fn bytes(snapshot: &Snapshot) -> Vec<u8> {
     let mut content = Vec::new();
@@ -136,4 +147,22 @@ pub(crate) fn rel_path(text: &str) -> RelPath {
 /// The number of descriptors this process has open.
 pub(crate) fn open_descriptors() -> usize {
     fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// Runs on a thread of its own that has given its rights up for good.
+pub(crate) fn unprivileged<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    use rustix::{
+        fs::{Gid, Uid},
+        thread as t,
+    };
+    std::thread::scope(|scope| {
+        let worker = scope.spawn(|| {
+            let (uid, gid) = (Uid::from_raw(65_534), Gid::from_raw(65_534));
+            t::set_thread_groups(&[]).unwrap();
+            t::set_thread_res_gid(gid, gid, gid).unwrap();
+            t::set_thread_res_uid(uid, uid, uid).unwrap();
+            work()
+        });
+        worker.join().unwrap()
+    })
 }

@@ -8,7 +8,10 @@
 )]
 
 mod arena;
+mod child;
 mod deterministic;
+mod environment;
+mod filter;
 mod mapping;
 mod path_cases;
 mod stability;

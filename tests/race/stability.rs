@@ -1,11 +1,12 @@
 //! Is a copy the file's content at one moment, and in which grade?
 
-use std::{fs, io::Write as _, os::unix::fs::OpenOptionsExt as _, path::Path, process::Command};
+use std::{fs, os::unix::fs::OpenOptionsExt as _, path::Path};
 
 use holdfast::pinned::{Grade, Leases, Policy, Resolver, Step};
 
 use crate::{
     arena::{Arena, bytes, rel_path},
+    child,
     mapping::Mapping,
 };
 
@@ -157,8 +158,7 @@ fn a_lease_that_breaks_at_any_step_gives_nothing() {
 #[test]
 fn a_filesystem_in_memory_is_never_stamped() {
     let Ok(dir) = tempfile::tempdir_in("/dev/shm") else {
-        println!("SKIPPED 1 case in memory: no /dev/shm");
-        return;
+        return child::skipped("1 case in memory", "there is no /dev/shm");
     };
     let arena = Arena::at(dir);
     arena.dir("root");
@@ -184,65 +184,22 @@ fn the_best_grade_is_taken_not_the_lowest_accepted() {
     );
 }
 
-const IN_NAMESPACE: &str = "HOLDFAST_TEST_XFS";
-
 /// On a filesystem that clones, a copy is atomic: a store at any step gives the content before or
 /// after it. Runs itself again in a mount namespace of its own, on a filesystem in a file.
 #[test]
 fn a_clone_is_taken_where_the_filesystem_makes_one() {
-    if let Some(mount) = std::env::var_os(IN_NAMESPACE) {
-        return clone_on(Path::new(&mount));
+    let name = "stability::a_clone_is_taken_where_the_filesystem_makes_one";
+    if child::is_child(name) {
+        return clone_on(Path::new("/mnt"));
     }
     let arena = Arena::new();
-    let (image, mount) = (arena.path("image"), arena.path("mount"));
-    arena.dir("mount");
+    let image = arena.path("image");
     fs::File::create(&image)
         .unwrap()
         .set_len(320 << 20)
         .unwrap();
-    let made = Command::new("mkfs.xfs").arg("-q").arg(&image).status();
-    if !rustix::process::geteuid().is_root() || !made.is_ok_and(|status| status.success()) {
-        writeln!(
-            std::io::stderr(),
-            "SKIPPED 1 case with XFS: needs root and mkfs.xfs"
-        )
-        .unwrap();
-        return;
-    }
-    let script = "mount -o loop \"$1\" \"$2\" || exit 77; exec \"$3\" --exact --nocapture \"$4\"";
-    let output = Command::new("unshare")
-        .args([
-            "--mount",
-            "--propagation",
-            "private",
-            "--",
-            "sh",
-            "-c",
-            script,
-            "sh",
-        ])
-        .args([&image, &mount, &std::env::current_exe().unwrap()])
-        .arg("stability::a_clone_is_taken_where_the_filesystem_makes_one")
-        .env(IN_NAMESPACE, &mount)
-        .output();
-    match output {
-        Ok(output) if output.status.code() == Some(77) => {
-            writeln!(
-                std::io::stderr(),
-                "SKIPPED 1 case with XFS: it cannot be mounted"
-            )
-            .unwrap();
-        }
-        Ok(output) => assert!(
-            output.status.success(),
-            "{}\n{}",
-            String::from_utf8_lossy(&output.stdout),
-            String::from_utf8_lossy(&output.stderr)
-        ),
-        Err(error) => {
-            writeln!(std::io::stderr(), "SKIPPED 1 case with XFS: {error}").unwrap();
-        }
-    }
+    let setup = "mkfs.xfs -q \"$1\" && mount -o loop \"$1\" /mnt || exit 77";
+    child::in_namespace(name, setup, image.as_os_str());
 }
 
 fn clone_on(mount: &Path) {
