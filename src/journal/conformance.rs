@@ -472,11 +472,15 @@ fn a_quota_is_charged_once_and_never_passed(rig: &mut dyn Rig) {
         &reference(201, "b"),
         at
     )));
-    assert!(over(journal.admit_upload(session, ByteCount::new(201))));
-    assert!(over(
-        journal.admit_upload(session, ByteCount::new(u64::MAX))
-    ));
-    journal.admit_upload(session, ByteCount::new(200)).unwrap();
+    let admit = |name: &str, bytes: u64| {
+        let name = FileName::parse(name).unwrap();
+        journal.admit_upload(session, &name, ByteCount::new(bytes))
+    };
+    assert!(over(admit("b", 201)));
+    assert!(over(admit("b", u64::MAX)));
+    admit("b", 200).unwrap();
+    admit("a", 400).unwrap();
+    assert!(over(admit("a", 401)), "no repeat of what was recorded");
     let refused = journal.append(session, vec![message(&[&reference(201, "b")])], None);
     assert!(
         matches!(refused, Err(JournalError::UnknownReference(_))),
@@ -491,7 +495,12 @@ fn a_quota_is_charged_once_and_never_passed(rig: &mut dyn Rig) {
     journal
         .record_upload(session, &reference(200, "c"), at)
         .unwrap();
-    assert!(journal.admit_upload(session, ByteCount::new(1)).is_err());
+    let fresh = FileName::parse("fresh").unwrap();
+    assert!(
+        journal
+            .admit_upload(session, &fresh, ByteCount::new(1))
+            .is_err()
+    );
     let lied = AttachmentRef {
         bytes: ByteCount::new(1),
         name: Some(FileName::parse("lied").unwrap()),
@@ -570,7 +579,9 @@ fn an_absent_session_is_not_found(rig: &dyn Rig) {
         ),
         (
             "admit_upload",
-            journal.admit_upload(absent, ByteCount::ZERO).err(),
+            journal
+                .admit_upload(absent, &FileName::parse("a").unwrap(), ByteCount::ZERO)
+                .err(),
         ),
     ] {
         assert!(

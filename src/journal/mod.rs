@@ -207,9 +207,16 @@ pub trait Journal: Source {
         at: Timestamp,
     ) -> Result<(), JournalError>;
 
-    /// Refuses early: whether an upload of `bytes` more could be charged to the session now.
+    /// Refuses early: whether an upload of `bytes` under `name` could be charged to the session now.
+    /// What has the name and length of a recorded upload passes: it may be a repeat, which is not
+    /// charged again, and its content will tell.
     ///
     /// # Errors
     /// [`JournalError::OverQuota`] when it could not.
-    fn admit_upload(&self, session: SessionHandle, bytes: ByteCount) -> Result<(), JournalError>;
+    fn admit_upload(
+        &self,
+        session: SessionHandle,
+        name: &FileName,
+        bytes: ByteCount,
+    ) -> Result<(), JournalError>;
 }

@@ -319,10 +319,28 @@ impl Journal for NativeJournal {
             .write(move |tx| upload(tx, session, &reference, at, limit))
     }
 
-    fn admit_upload(&self, session: SessionHandle, bytes: ByteCount) -> Result<(), JournalError> {
+    fn admit_upload(
+        &self,
+        session: SessionHandle,
+        name: &FileName,
+        bytes: ByteCount,
+    ) -> Result<(), JournalError> {
         self.read(|conn| {
-            let used = header(conn, session)?.quota_used;
-            within(used, self.quota, bytes)
+            let header = header(conn, session)?;
+            let over = match within(header.quota_used, self.quota, bytes) {
+                Ok(()) => return Ok(()),
+                Err(over) => over,
+            };
+            // Longer than any row can state is no repeat of one.
+            let repeats = match i64::try_from(bytes.get()) {
+                Err(_) => false,
+                Ok(bytes) => conn
+                    .prepare_cached(
+                        "SELECT 1 FROM uploads WHERE session = ?1 AND name = ?2 AND bytes = ?3",
+                    )?
+                    .exists(params![header.row, name.as_str(), bytes])?,
+            };
+            if repeats { Ok(()) } else { Err(over) }
         })
     }
 }

@@ -46,11 +46,11 @@ pub async fn receive<E: Into<Box<dyn Error + Send + Sync>>>(
 ) -> Result<AttachmentRef, TransferError> {
     let session = grant.session();
     let expected = announced.bytes.unwrap_or(ByteCount::ZERO);
-    let journal = parts.journal.clone();
+    let (journal, name) = (parts.journal.clone(), announced.name.clone());
     parts
         .pools
         .control
-        .run(move || journal.admit_upload(session, expected))
+        .run(move || journal.admit_upload(session, &name, expected))
         .await??;
 
     let spool = fill(parts, announced.bytes, body).await?;
