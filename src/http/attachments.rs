@@ -43,7 +43,7 @@ pub(super) struct DownloadQuery {
 ///
 /// HEAD takes the same path and sends the same fields (I10).
 #[utoipa::path(
-    get, head, path = "/v1/sessions/{session}/attachments/{attachment}", tag = "attachments",
+    method(get, head), path = "/v1/sessions/{session}/attachments/{attachment}", tag = "attachments",
     security(("bearer" = [])),
     params(("session" = String, Path, description = "The session's handle"),
         ("attachment" = String, Path, description = "`sha256:` and 64 hexadecimal digits"),

@@ -1,0 +1,274 @@
+//! What happens to a download when the stored object is not what it was.
+
+use std::{
+    fs,
+    os::unix::fs::{FileExt, PermissionsExt, symlink},
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+use crate::support::{
+    Server,
+    server::{content, request},
+};
+
+/// Changes an object in place and leaves its mode as the store made it: the content alone has to
+/// give the change away.
+pub(crate) fn in_place(object: &Path, change: impl FnOnce(&fs::File)) {
+    let mode = |mode| fs::set_permissions(object, fs::Permissions::from_mode(mode)).unwrap();
+    mode(0o600);
+    let file = fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(object)
+        .unwrap();
+    mode(0o400);
+    change(&file);
+}
+
+fn flip_bit(object: &Path, at: u64) {
+    in_place(object, |file| {
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, at).unwrap();
+        file.write_all_at(&[byte[0] ^ 4], at).unwrap();
+    });
+}
+
+fn fifo(path: &Path) {
+    let made = std::process::Command::new("mkfifo")
+        .arg(path)
+        .status()
+        .unwrap();
+    assert!(made.success());
+}
+
+/// Keeps I4: damaged before the request, not one byte is sent, by whichever door.
+#[test]
+fn a_damaged_object_yields_no_byte() {
+    let server = Server::start();
+    let session = server.session(&[&server.alice]);
+    let outside = server.data().join("outside");
+    type Damage<'a> = (&'a str, &'a dyn Fn(&Path, &[u8]));
+    let damages: [Damage<'_>; 9] = [
+        ("a symlink to the same bytes", &|object, bytes| {
+            fs::write(&outside, bytes).unwrap();
+            fs::remove_file(object).unwrap();
+            symlink(&outside, object).unwrap();
+        }),
+        ("a symlink to nothing", &|object, _| {
+            fs::remove_file(object).unwrap();
+            symlink("nowhere", object).unwrap();
+        }),
+        ("a FIFO", &|object, _| {
+            fs::remove_file(object).unwrap();
+            fifo(object);
+        }),
+        ("a directory", &|object, _| {
+            fs::remove_file(object).unwrap();
+            fs::create_dir(object).unwrap();
+        }),
+        ("truncated", &|object, bytes| {
+            in_place(object, |file| file.set_len(bytes.len() as u64 - 1).unwrap());
+        }),
+        ("emptied", &|object, _| {
+            in_place(object, |file| file.set_len(0).unwrap());
+        }),
+        ("grown", &|object, bytes| {
+            in_place(object, |file| {
+                file.write_all_at(b"x", bytes.len() as u64).unwrap()
+            });
+        }),
+        ("the first bit flipped", &|object, _| flip_bit(object, 0)),
+        ("the last bit flipped", &|object, bytes| {
+            flip_bit(object, bytes.len() as u64 - 1);
+        }),
+    ];
+    for (n, (what, damage)) in damages.into_iter().enumerate() {
+        let bytes = content(700_000, n as u32 + 10);
+        let target = server.attach(&session, &format!("f{n}"), &bytes);
+        damage(&server.object(&bytes), &bytes);
+        for range in [
+            "bytes=0-",
+            "bytes=0-0",
+            "bytes=300000-300009",
+            "bytes=-1",
+            "none",
+        ] {
+            for method in ["GET", "HEAD"] {
+                let token = Some(server.alice.token.as_str());
+                let octets = request(method, &target, token, &[("Range", range)], None);
+                let answer = server.connect().ask(&octets);
+                assert_eq!(answer.status, 500, "{what}: {method} {range}");
+                if method == "GET" {
+                    assert_eq!(answer.code(), "integrity", "{what}: {range}");
+                }
+                assert_eq!(answer.field("repr-digest"), None, "{what}");
+                assert_eq!(answer.field("etag"), None, "{what}");
+            }
+        }
+    }
+    assert_eq!(
+        server.get("/v1/sessions", &server.alice).status,
+        200,
+        "nothing hangs"
+    );
+}
+
+/// Keeps I4: good when it was asked for, damaged before the next request.
+#[test]
+fn a_bit_flipped_between_two_downloads_is_seen_by_the_second() {
+    let server = Server::start();
+    let session = server.session(&[&server.alice]);
+    let bytes = content(1 << 20, 20);
+    let target = server.attach(&session, "a", &bytes);
+    assert_eq!(server.get(&target, &server.alice).status, 200);
+    flip_bit(&server.object(&bytes), 900_000);
+    let answer = server.get(&target, &server.alice);
+    assert_eq!(
+        (answer.status, answer.code()),
+        (500, "integrity".to_owned())
+    );
+}
+
+/// Large enough that most of it has not left when its start has been read.
+const LONG: usize = 32 << 20;
+
+/// Starts a download and reads its first bytes, so that it is verified and under way.
+fn under_way(server: &Server, target: &str) -> (crate::support::Client, Vec<u8>) {
+    let mut client = server.connect();
+    let token = Some(server.alice.token.as_str());
+    client
+        .send(&request("GET", target, token, &[], None))
+        .unwrap();
+    let head = client.read_head();
+    assert_eq!(head.status, 200);
+    assert_eq!(
+        head.field("content-length"),
+        Some(LONG.to_string().as_str())
+    );
+    let start = client.read_body(100_000);
+    (client, start)
+}
+
+/// Keeps I4: the connection is cut before the first wrong byte, and the client can tell (I03).
+#[test]
+fn i03_a_medium_that_changes_under_a_transfer_cuts_it_before_the_first_wrong_byte() {
+    let server = Server::start();
+    let session = server.session(&[&server.alice]);
+    type Damage<'a> = (&'a str, &'a dyn Fn(&Path));
+    let damages: [Damage<'_>; 3] = [
+        ("a bit flipped", &|object| {
+            flip_bit(object, LONG as u64 - 70_000)
+        }),
+        ("truncated", &|object| {
+            in_place(object, |file| file.set_len(LONG as u64 - 70_000).unwrap());
+        }),
+        ("rewritten", &|object| {
+            let other = content(LONG / 4, 99);
+            in_place(object, |file| {
+                file.write_all_at(&other, LONG as u64 / 2).unwrap()
+            });
+        }),
+    ];
+    for (n, (what, damage)) in damages.into_iter().enumerate() {
+        let bytes = content(LONG, n as u32 + 30);
+        let target = server.attach(&session, &format!("f{n}"), &bytes);
+        let (mut client, mut got) = under_way(&server, &target);
+        damage(&server.object(&bytes));
+        got.extend(client.read_to_end());
+        assert!(got.len() < LONG, "{what}: {} of {LONG}", got.len());
+        assert!(
+            got == bytes[..got.len()],
+            "{what}: every byte that came is right"
+        );
+        let again = server.get(&target, &server.alice);
+        assert_eq!(again.status, 500, "{what}: the next one is refused");
+    }
+}
+
+/// Keeps I2 and I4: the descriptor that was verified is the one that is read (I02).
+#[test]
+fn i02_an_object_replaced_under_a_transfer_changes_nothing_of_it() {
+    let server = Server::start();
+    let session = server.session(&[&server.alice]);
+    let bytes = content(LONG, 40);
+    let target = server.attach(&session, "a", &bytes);
+    let (mut client, mut got) = under_way(&server, &target);
+    let object = server.object(&bytes);
+    let other = server.data().join("other");
+    fs::write(&other, content(LONG, 41)).unwrap();
+    fs::rename(&other, &object).unwrap();
+    got.extend(client.read_body(LONG - got.len()));
+    assert!(got == bytes, "the transfer ends with what it began");
+    assert_eq!(server.get(&target, &server.alice).code(), "integrity");
+}
+
+/// Keeps I4: rewriting in a loop, every download is whole and right, or no download (I02).
+#[test]
+fn i02_an_object_rewritten_in_a_loop_is_right_or_refused() {
+    let server = Server::start();
+    let session = server.session(&[&server.alice]);
+    let bytes = content(2 << 20, 50);
+    let target = server.attach(&session, "a", &bytes);
+    let object = server.object(&bytes);
+    let ended = AtomicBool::new(false);
+    let (mut right, mut cut, mut refused) = (0, 0, 0);
+    std::thread::scope(|scope| {
+        let rewriting = scope.spawn(|| {
+            in_place(&object, |file| {
+                while !ended.load(Ordering::Relaxed) {
+                    file.write_all_at(b"other", 1_500_000).unwrap();
+                    std::thread::sleep(Duration::from_millis(5));
+                    let good = &bytes[1_500_000..1_500_005];
+                    file.write_all_at(good, 1_500_000).unwrap();
+                    std::thread::sleep(Duration::from_millis(60));
+                }
+            });
+        });
+        // Until both kinds were seen, so that neither passes unseen.
+        for round in 0..400 {
+            if round >= 40 && right > 0 && cut + refused > 0 {
+                break;
+            }
+            let answer = server.get(&target, &server.alice);
+            match answer.status {
+                200 if answer.whole => {
+                    assert!(answer.body == bytes, "a whole answer is the right one");
+                    right += 1;
+                }
+                200 => {
+                    assert!(
+                        answer.body == bytes[..answer.body.len()],
+                        "a part is a prefix"
+                    );
+                    cut += 1;
+                }
+                status => {
+                    assert_eq!(status, 500, "{}", answer.text());
+                    refused += 1;
+                }
+            }
+        }
+        ended.store(true, Ordering::Relaxed);
+        rewriting.join().unwrap();
+    });
+    eprintln!("rewritten in a loop: {right} right, {cut} cut, {refused} refused");
+    assert!(right > 0 && cut + refused > 0, "inconclusive");
+}
+
+/// The same bytes again heal what is damaged.
+#[test]
+fn an_upload_heals_a_damaged_object() {
+    let server = Server::start();
+    let session = server.session(&[&server.alice]);
+    let bytes = content(400_000, 60);
+    let target = server.attach(&session, "a", &bytes);
+    flip_bit(&server.object(&bytes), 7);
+    assert_eq!(server.get(&target, &server.alice).code(), "integrity");
+    assert_eq!(
+        server.upload(&session, "a", &server.alice, &bytes).status,
+        201
+    );
+    assert!(server.get(&target, &server.alice).body == bytes);
+}

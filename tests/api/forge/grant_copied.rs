@@ -1,0 +1,7 @@
+use holdfast::access::{Grant, ReadSession};
+
+fn forge(grant: &Grant<ReadSession>) -> Grant<ReadSession> {
+    grant.clone()
+}
+
+fn main() {}

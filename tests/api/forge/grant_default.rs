@@ -1,0 +1,7 @@
+use holdfast::access::{Grant, ReadSession};
+
+fn forge() -> Grant<ReadSession> {
+    Default::default()
+}
+
+fn main() {}

@@ -1,0 +1,7 @@
+use holdfast::access::{Grant, ReadSession};
+
+fn forge(session: ReadSession) -> Grant<ReadSession> {
+    Grant(session)
+}
+
+fn main() {}

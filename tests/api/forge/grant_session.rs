@@ -1,0 +1,7 @@
+use holdfast::{access::ReadSession, model::SessionHandle};
+
+fn forge(session: SessionHandle) -> ReadSession {
+    ReadSession::new(session)
+}
+
+fn main() {}

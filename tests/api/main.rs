@@ -1,0 +1,25 @@
+//! Is the contract kept? A whole server on loopback, asked through real sockets by a client that
+//! normalises nothing. One file per resource.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests build their own directories and damage them by name"
+)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod access;
+mod attachments;
+mod connections;
+mod coverage;
+mod damage;
+mod events;
+mod fence;
+mod fields;
+mod forge;
+mod login;
+mod openapi;
+mod sessions;
+mod snapshot;
+mod targets;
+mod uploads;

@@ -1,0 +1,154 @@
+//! Journal and store that write down every call they pass on, so that tests can compare what a
+//! refusal asked for.
+
+use std::sync::{Arc, Mutex};
+
+use holdfast::{
+    journal::{
+        Appended, Declared, Journal, JournalError, NewEvent, NewSession, Page, Referenced, Session,
+        Source, Window,
+    },
+    model::{
+        AttachmentId, AttachmentRef, ByteCount, FileName, LogGeneration, Seq, SessionHandle,
+        Timestamp,
+    },
+    spool::{Spool, SpoolWriter},
+    store::{Blob, Objects, Store, StoreError, Stored},
+};
+
+/// The calls so far, by name.
+#[derive(Clone, Debug, Default)]
+pub struct Calls(Arc<Mutex<Vec<&'static str>>>);
+
+impl Calls {
+    /// The calls since the last time, in order.
+    pub fn take(&self) -> Vec<&'static str> {
+        std::mem::take(&mut *self.0.lock().unwrap())
+    }
+
+    fn note(&self, call: &'static str) {
+        self.0.lock().unwrap().push(call);
+    }
+}
+
+#[derive(Debug)]
+pub struct RecordingJournal {
+    pub inner: Arc<dyn Journal>,
+    pub calls: Calls,
+}
+
+impl Source for RecordingJournal {
+    fn session(&self, session: SessionHandle) -> Result<Session, JournalError> {
+        self.calls.note("journal.session");
+        self.inner.session(session)
+    }
+
+    fn page(
+        &self,
+        session: SessionHandle,
+        generation: Option<LogGeneration>,
+        before: Option<Seq>,
+        limit: usize,
+    ) -> Result<Page, JournalError> {
+        self.calls.note("journal.page");
+        self.inner.page(session, generation, before, limit)
+    }
+
+    fn references(
+        &self,
+        session: SessionHandle,
+        window: Window,
+    ) -> Result<Vec<Referenced>, JournalError> {
+        self.calls.note("journal.references");
+        self.inner.references(session, window)
+    }
+
+    fn reference(
+        &self,
+        session: SessionHandle,
+        id: AttachmentId,
+        name: Option<&FileName>,
+    ) -> Result<AttachmentRef, JournalError> {
+        self.calls.note("journal.reference");
+        self.inner.reference(session, id, name)
+    }
+
+    fn declared(
+        &self,
+        session: SessionHandle,
+        window: Window,
+    ) -> Result<Vec<Declared>, JournalError> {
+        self.calls.note("journal.declared");
+        self.inner.declared(session, window)
+    }
+}
+
+impl Journal for RecordingJournal {
+    fn create(&self, new: NewSession) -> Result<Session, JournalError> {
+        self.calls.note("journal.create");
+        self.inner.create(new)
+    }
+
+    fn append(
+        &self,
+        session: SessionHandle,
+        events: Vec<NewEvent>,
+        expected: Option<Seq>,
+    ) -> Result<Appended, JournalError> {
+        self.calls.note("journal.append");
+        self.inner.append(session, events, expected)
+    }
+
+    fn record_upload(
+        &self,
+        session: SessionHandle,
+        reference: &AttachmentRef,
+        at: Timestamp,
+    ) -> Result<(), JournalError> {
+        self.calls.note("journal.record_upload");
+        self.inner.record_upload(session, reference, at)
+    }
+
+    fn admit_upload(
+        &self,
+        session: SessionHandle,
+        name: &FileName,
+        bytes: ByteCount,
+    ) -> Result<(), JournalError> {
+        self.calls.note("journal.admit_upload");
+        self.inner.admit_upload(session, name, bytes)
+    }
+}
+
+#[derive(Debug)]
+pub struct RecordingStore {
+    pub inner: Arc<dyn Store>,
+    pub calls: Calls,
+}
+
+impl Objects for RecordingStore {
+    fn open(&self, reference: &AttachmentRef) -> Result<Blob, StoreError> {
+        self.calls.note("store.open");
+        self.inner.open(reference)
+    }
+}
+
+impl Store for RecordingStore {
+    fn spool(
+        &self,
+        declared: Option<ByteCount>,
+        limit: ByteCount,
+    ) -> Result<SpoolWriter, StoreError> {
+        self.calls.note("store.spool");
+        self.inner.spool(declared, limit)
+    }
+
+    fn commit(&self, spool: Spool) -> Result<Stored, StoreError> {
+        self.calls.note("store.commit");
+        self.inner.commit(spool)
+    }
+
+    fn standing(&self) -> Result<(), StoreError> {
+        self.inner.standing()
+    }
+}
