@@ -2,4 +2,6 @@
 
 pub mod disposition;
 pub mod range;
+pub mod record;
+pub mod reference;
 pub mod rel_path;

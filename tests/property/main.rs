@@ -10,4 +10,8 @@ mod corpus;
 mod disposition;
 #[cfg(feature = "service")]
 mod range;
+#[cfg(feature = "service")]
+mod record;
+#[cfg(feature = "service")]
+mod reference;
 mod rel_path;
