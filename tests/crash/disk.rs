@@ -26,6 +26,13 @@ impl Kind {
     }
 }
 
+impl Kind {
+    /// The size of the smallest such filesystem, in bytes.
+    pub(crate) fn smallest(self) -> u64 {
+        self.mkfs().2
+    }
+}
+
 /// A mounted filesystem in a file; unmounted when dropped.
 #[derive(Debug)]
 pub(crate) struct Disk {
@@ -43,8 +50,11 @@ impl Disk {
 
     /// A fresh filesystem of `size` bytes.
     pub(crate) fn of_size(kind: Kind, dir: &Path, name: &str, size: u64) -> Self {
-        let image = dir.join(format!("{name}.img"));
-        let mount = dir.join(name);
+        Self::at(kind, dir.join(format!("{name}.img")), dir.join(name), size)
+    }
+
+    /// A fresh filesystem of `size` bytes in the file `image`, mounted at `mount`.
+    pub(crate) fn at(kind: Kind, image: PathBuf, mount: PathBuf, size: u64) -> Self {
         fs::File::create(&image).unwrap().set_len(size).unwrap();
         fs::create_dir_all(&mount).unwrap();
         let (program, args, _) = kind.mkfs();
@@ -110,12 +120,18 @@ impl Disk {
     }
 }
 
-impl Drop for Disk {
-    fn drop(&mut self) {
-        if self.mounted {
-            // Lazily, so that a failed test leaves nothing behind either.
+impl Disk {
+    /// Unmounts it whatever still uses it, so that a failed test leaves nothing behind.
+    pub(crate) fn let_go(&mut self) {
+        if std::mem::take(&mut self.mounted) {
             runs(Command::new("umount").arg("-l").arg(&self.mount));
         }
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        self.let_go();
     }
 }
 

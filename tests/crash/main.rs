@@ -17,5 +17,6 @@ mod skip;
 mod disk;
 mod errors;
 mod journal;
+mod journey;
 mod store;
 mod trace;

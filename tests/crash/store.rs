@@ -217,7 +217,7 @@ fn an_initialisation_killed_on_the_way_is_taken_up_again() {
 
 /// A step of the protocol taken out, to see that the tests notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Without {
+pub(crate) enum Without {
     Nothing,
     FileFsync,
     DirFsync,
@@ -225,7 +225,7 @@ enum Without {
 }
 
 impl Without {
-    fn flags(self) -> &'static [&'static str] {
+    pub(crate) fn flags(self) -> &'static [&'static str] {
         match self {
             Self::Nothing => &[],
             Self::FileFsync => &["--without", "file-fsync"],
@@ -319,7 +319,7 @@ fn losses_after_acknowledgement(kind: Kind, apart: bool, without: Without) -> Ve
     machine.dangling()
 }
 
-fn kinds() -> Vec<Kind> {
+pub(crate) fn kinds() -> Vec<Kind> {
     [Kind::Ext4, Kind::Xfs]
         .into_iter()
         .filter(|kind| match disk::unavailable(*kind) {

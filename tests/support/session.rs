@@ -40,9 +40,14 @@ pub(crate) fn header_of(handle: SessionHandle) -> NewSession {
     }
 }
 
+/// What the upload that its event at `seq` refers to holds.
+pub(crate) fn content_at(seq: u64) -> String {
+    format!("content of {seq}")
+}
+
 /// The upload its event at `seq` refers to.
 pub(crate) fn upload(seq: u64) -> AttachmentRef {
-    let content = format!("content of {seq}");
+    let content = content_at(seq);
     AttachmentRef {
         id: AttachmentId::new(Digest::of(content.as_bytes())),
         name: Some(FileName::parse(&format!("{seq}.txt")).unwrap()),

@@ -6,12 +6,16 @@
 //! store-tool [...] put DIR SEED LEN [SEED LEN]...
 //! store-tool [...] get DIR SEED LEN
 //! store-tool [...] verify DIR [SEED LEN]...
+//! store-tool [...] journey DIR COUNT
 //! ```
 //!
 //! One line on stdout per thing done: `ack SEED OUTCOME` only after it is durable, `whole SEED`
 //! after the last verified byte, `found WHAT` for what a survey reports, or `refused WHAT` with the
 //! variant of the error. `--acks` also
 //! appends each acknowledgement to a file and flushes it before it is printed, as a journal does.
+//! `journey` is the whole way of an attachment, from its first byte to `ack SEQ` for the durable event
+//! that refers to it, in the session of `journal-tool`, which it creates when there is none.
+//!
 //! `--collect` sweeps between the commit and the acknowledgement. `--undeclared` uploads without
 //! telling the length first.
 #![expect(
@@ -22,6 +26,8 @@
 
 #[path = "content.rs"]
 mod content;
+#[path = "session.rs"]
+mod session;
 
 use std::{
     error::Error,
@@ -33,11 +39,12 @@ use std::{
 
 use content::content;
 use holdfast::{
+    journal::{Journal as _, JournalError, Source as _},
     model::{
         AttachmentId, AttachmentKind, AttachmentRef, ByteCount, Cancel, Digest, Limits, Timestamp,
     },
     store::{
-        Objects as _, Store as _, StoreError,
+        Objects as _, Store as _, StoreError, Stored,
         layout::{DataDir, Filesystems},
         local::{LocalOptions, LocalStore, Omit},
         verified::Verifier,
@@ -110,6 +117,11 @@ fn run() -> Result<bool, Box<dyn Error>> {
             }
             Ok(true)
         }
+        "journey" => {
+            let count = *numbers.first().ok_or("how many?")?;
+            journeys(&dir, &options, count)?;
+            Ok(true)
+        }
         "verify" => {
             let wanted: Vec<_> = objects
                 .map(|(seed, len)| (Digest::of(&content(seed, len)), ByteCount::new(len)))
@@ -147,19 +159,7 @@ fn put(store: &LocalStore, options: &Options, seed: u64, len: u64) -> Result<(),
         action: "acknowledging",
         source,
     };
-    let content = content(seed, len);
-    let declared = (!options.undeclared).then(|| ByteCount::new(len));
-    let mut spool = store.spool(declared, ByteCount::new(len))?;
-    for piece in content.chunks(64 * 1024) {
-        spool.write(piece)?;
-    }
-    let stored = store.commit(spool.finish())?;
-    if options.collect {
-        // Nothing refers to the object yet: the pin alone keeps it.
-        let mut sweep = store.sweep(Timestamp::from_millis(1))?;
-        sweep.doom(stored.digest(), || false)?;
-        sweep.finish()?;
-    }
+    let stored = commit(store, options, &content(seed, len))?;
     if let Some(acks) = &options.acks {
         let mut acks = File::options()
             .append(true)
@@ -170,6 +170,45 @@ fn put(store: &LocalStore, options: &Options, seed: u64, len: u64) -> Result<(),
         acks.sync_all().map_err(io)?;
     }
     println!("ack {seed} {:?}", stored.outcome());
+    Ok(())
+}
+
+/// Commits content and, when told to, collects before anything can refer to it.
+fn commit(store: &LocalStore, options: &Options, content: &[u8]) -> Result<Stored, StoreError> {
+    let len = ByteCount::from(content.len());
+    let declared = (!options.undeclared).then_some(len);
+    let mut spool = store.spool(declared, len)?;
+    for piece in content.chunks(64 * 1024) {
+        spool.write(piece)?;
+    }
+    let stored = store.commit(spool.finish())?;
+    if options.collect {
+        // Nothing refers to the object yet: the pin alone keeps it.
+        let mut sweep = store.sweep(Timestamp::from_millis(1))?;
+        sweep.doom(stored.digest(), || false)?;
+        sweep.finish()?;
+    }
+    Ok(stored)
+}
+
+/// Uploads what the session's next event refers to, then appends that event.
+fn journeys(dir: &Path, options: &Options, count: u64) -> Result<(), Box<dyn Error>> {
+    let store = open(dir, options)?;
+    let journal = session::open_inline(&dir.join("journal"))?;
+    match journal.create(session::header()) {
+        Ok(_) | Err(JournalError::Exists) => {}
+        Err(error) => return Err(error.into()),
+    }
+    for _ in 0..count {
+        let next = journal.session(session::HANDLE)?.next_seq;
+        let stored = commit(&store, options, session::content_at(next.get()).as_bytes())?;
+        let reference = session::upload(next.get());
+        journal.record_upload(session::HANDLE, &reference, Timestamp::from_millis(0))?;
+        journal.append(session::HANDLE, session::message(next.get()), Some(next))?;
+        // What refers to it is durable: collection may look at it again.
+        drop(stored);
+        println!("ack {next}");
+    }
     Ok(())
 }
 
