@@ -32,6 +32,7 @@ use crate::{
     attack::Attack,
     content::{Contents, LINE, Mark},
     error::{InArena as _, ProbeError},
+    host::Host,
     sys::SharedMapping,
 };
 
@@ -152,6 +153,34 @@ impl Arena {
         &self.path
     }
 
+    /// The absolute path of the directory the arena is in, without links.
+    #[must_use]
+    pub fn base_path(&self) -> &Path {
+        self.path.parent().unwrap_or(&self.path)
+    }
+
+    /// Facts about this machine and the filesystem the arena is on.
+    ///
+    /// # Errors
+    /// Where the arena's directory cannot be asked.
+    pub fn host(&self) -> io::Result<Host> {
+        Host::of(&self.dir)
+    }
+
+    /// Refuses an arena that lies beneath `root`: what is outside it would be inside.
+    pub(crate) fn must_be_outside(&self, root: &Path) -> Result<(), ProbeError> {
+        let root = open_base(root)
+            .and_then(|dir| path_of(&dir))
+            .arena("open the served root")?;
+        if self.path.starts_with(&root) {
+            return Err(ProbeError::Usage(format!(
+                "the outside part must not lie beneath {}",
+                root.display()
+            )));
+        }
+        Ok(())
+    }
+
     /// Builds the tree for one run of `attack`.
     ///
     /// # Errors
@@ -176,8 +205,14 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        // Nobody is left to tell: what could not be removed stays recognisable for the next probe.
-        drop(remove_tree(&self.base, &self.name, MAX_DEPTH));
+        // Another thread may be removing a cell at the same time. After a few tries nobody is left to
+        // tell: what could not be removed stays recognisable for the next probe.
+        for _ in 0..5 {
+            if remove_tree(&self.base, &self.name, MAX_DEPTH).is_ok() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
     }
 }
 
@@ -194,6 +229,7 @@ pub struct Setup {
 
 /// Where a cell is built: its own fresh directory below an arena, and one for the outside part.
 struct Place {
+    base_path: PathBuf,
     dir: OwnedFd,
     path: PathBuf,
     parent: OwnedFd,
@@ -218,6 +254,7 @@ impl Place {
         let (hold, hold_path, hold_parent, hold_name) = make(hold, 'h')?;
         let access = arena.access;
         Ok(Self {
+            base_path: arena.base_path().to_owned(),
             dir,
             path,
             parent,
@@ -242,6 +279,7 @@ pub struct Cell {
     attack: Attack,
     setup: Setup,
     contents: Contents,
+    base_path: PathBuf,
     root_path: PathBuf,
     dir: OwnedFd,
     root: OwnedFd,
@@ -265,6 +303,7 @@ pub enum Struck {
 impl Cell {
     fn build(place: Place, attack: Attack, setup: Setup) -> Result<Self, ProbeError> {
         let Place {
+            base_path,
             dir,
             path,
             parent: above,
@@ -290,6 +329,7 @@ impl Cell {
             attack,
             setup,
             contents,
+            base_path,
             root_path: path.join("root"),
             dir,
             root,
@@ -373,6 +413,11 @@ impl Cell {
     #[must_use]
     pub fn root_path(&self) -> &Path {
         &self.root_path
+    }
+
+    /// The directory the arena was made in: what a file server serves.
+    pub(crate) fn served_root(&self) -> &Path {
+        &self.base_path
     }
 
     /// The attack this cell was built for.
@@ -463,6 +508,47 @@ impl Cell {
         }
     }
 
+    /// One round of a storm, counted from 1; says how many changes it made.
+    pub(crate) fn disturb(&self, round: u64) -> Result<u64, ProbeError> {
+        if matches!(
+            self.attack,
+            Attack::RewriteByWrite | Attack::RewriteByMapping
+        ) {
+            return self.rewrite(round);
+        }
+        let struck = if round % 2 == 1 {
+            self.strike()?
+        } else {
+            self.restore()?
+        };
+        Ok(u64::from(struck == Struck::Yes))
+    }
+
+    /// Rewrites the file block by block, so that readers may find it half done.
+    fn rewrite(&self, round: u64) -> Result<u64, ProbeError> {
+        const LINES: usize = 128;
+        let generation = u32::try_from(round & 0xFFF_FFFF).unwrap_or_default();
+        let mut flips = 0;
+        for from in (0..self.setup.len / LINE).step_by(LINES) {
+            let lines = LINES.min(self.setup.len / LINE - from);
+            let block = self
+                .contents
+                .generation(Mark::Inside, generation, from, lines);
+            if let Some(mapping) = &self.mapping {
+                mapping
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .store(from * LINE, &block);
+            } else if self.with_file(|file| file.write_all_at(&block, (from * LINE) as u64))?
+                == Struck::Prevented
+            {
+                continue;
+            }
+            flips += 1;
+        }
+        Ok(flips)
+    }
+
     /// Lets go of a subject that waits on the cell's FIFO.
     pub fn rescue(&self) {
         if let Some(fifo) = &self.fifo {
@@ -474,6 +560,24 @@ impl Cell {
     /// [`Cell::rescue`]. An open that waits is not seen until it succeeds.
     pub fn sightings(&self) -> u64 {
         self.fifo.as_ref().map_or(0, Fifo::opened)
+    }
+
+    /// Lets go of a subject that waits on the cell's FIFO, and says how often it turned out to have
+    /// it open; `None` where nobody waited.
+    pub(crate) fn release_waiting(&self) -> Option<u64> {
+        let fifo = self.fifo.as_ref()?;
+        fifo.release();
+        // Our own open is one of them; one that waited succeeds now and is the other. One that
+        // waits in `read` was counted before, and is recognised by the end of file it gets.
+        let mut opened = fifo.opened();
+        for _ in 0..50 {
+            if opened > 1 {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            opened += fifo.opened();
+        }
+        (opened > 1).then(|| opened - 1)
     }
 
     /// Exchanges the inside name with what was prepared outside; its own inverse.
@@ -627,7 +731,11 @@ fn remove_tree(parent: &OwnedFd, name: &OsStr, depth: u32) -> io::Result<()> {
         Err(Errno::ISDIR | Errno::PERM) if depth > 0 => {}
         Err(error) => return Err(error.into()),
     }
-    let dir = open_dir(parent, name)?;
+    let dir = match open_dir(parent, name) {
+        // Somebody else removed it in between.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        other => other?,
+    };
     if rustix::fs::fstat(&dir)?.st_dev != device {
         return Err(Errno::XDEV.into());
     }
@@ -638,7 +746,10 @@ fn remove_tree(parent: &OwnedFd, name: &OsStr, depth: u32) -> io::Result<()> {
             remove_tree(&dir, OsStr::from_bytes(name), depth - 1)?;
         }
     }
-    Ok(rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)?)
+    match rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Opens the caller's choice of a directory, which may be reached through links.

@@ -69,17 +69,19 @@ impl Contents {
     /// Lines `from..from + lines` of `mark` as written in its `generation`th pass.
     #[must_use]
     pub fn generation(self, mark: Mark, generation: u32, from: usize, lines: usize) -> Vec<u8> {
+        let mut line = [b' '; LINE];
+        let (tag, rest) = line.split_at_mut(4);
+        let (nonce, rest) = rest.split_at_mut(13);
+        let (number, rest) = rest.split_at_mut(7);
+        tag[..3].copy_from_slice(mark.tag().as_bytes());
+        write_hex(&mut nonce[..12], self.nonce);
+        write_hex(&mut rest[..7], u64::from(generation));
+        rest[7] = b'\n';
+        write_hex(&mut number[..6], from as u64);
         let mut bytes = Vec::with_capacity(lines.saturating_mul(LINE));
-        for line in from..from.saturating_add(lines) {
-            let text = format!(
-                "{} {:012x} {:06x} {:07x}",
-                mark.tag(),
-                self.nonce,
-                line & 0xFF_FFFF,
-                generation & 0xFFF_FFFF
-            );
-            bytes.extend_from_slice(text.as_bytes());
-            bytes.push(b'\n');
+        for _ in 0..lines {
+            bytes.extend_from_slice(&line);
+            increment_hex(&mut line[NUMBER]);
         }
         bytes
     }
@@ -87,10 +89,26 @@ impl Contents {
     /// The marks of this run that occur anywhere in `answer`, in no order.
     #[must_use]
     pub fn marks_in(self, answer: &[u8]) -> Vec<Mark> {
-        Mark::ALL
-            .into_iter()
-            .filter(|mark| contains(answer, &self.token(*mark)))
-            .collect()
+        let mut nonce = [b' '; 13];
+        write_hex(&mut nonce[1..], self.nonce);
+        let mut found = Vec::new();
+        let mut at = 0;
+        while let Some(next) = find(answer, &nonce, at) {
+            let tag = next
+                .checked_sub(3)
+                .and_then(|start| answer.get(start..next));
+            let mark = Mark::ALL
+                .into_iter()
+                .find(|mark| tag == Some(mark.tag().as_bytes()));
+            if let Some(mark) = mark
+                && !found.contains(&mark)
+            {
+                found.push(mark);
+            }
+            // In a whole line the next nonce is exactly one line on; `find` looks there first.
+            at = next + nonce.len();
+        }
+        found
     }
 
     /// The `(line, generation)` of each whole line of `mark` in `answer`, or `None` where the
@@ -121,20 +139,62 @@ impl Contents {
     }
 }
 
+/// Where the line number stands in a line.
+const NUMBER: std::ops::Range<usize> = 17..23;
+
+/// Writes the low digits of `value`.
+fn write_hex(digits: &mut [u8], mut value: u64) {
+    for digit in digits.iter_mut().rev() {
+        *digit = b"0123456789abcdef"[(value & 0xF) as usize];
+        value >>= 4;
+    }
+}
+
+/// Adds one.
+fn increment_hex(digits: &mut [u8]) {
+    for digit in digits.iter_mut().rev() {
+        match *digit {
+            b'9' => *digit = b'a',
+            b'f' => {
+                *digit = b'0';
+                continue;
+            }
+            _ => *digit += 1,
+        }
+        return;
+    }
+}
+
+/// The first occurrence of `needle` at or after `from`; quick where it recurs once a line.
+fn find(haystack: &[u8], needle: &[u8], from: usize) -> Option<usize> {
+    let likely = from + LINE - needle.len();
+    if haystack
+        .get(likely..)
+        .is_some_and(|rest| rest.starts_with(needle))
+        && !contains(haystack.get(from..likely + needle.len() - 1)?, needle)
+    {
+        return Some(likely);
+    }
+    position(haystack.get(from..)?, needle).map(|at| from + at)
+}
+
 /// Whether `needle` occurs in `haystack`.
 pub(crate) fn contains(haystack: &[u8], needle: &[u8]) -> bool {
-    let Some(first) = needle.first() else {
-        return true;
-    };
-    let mut rest = haystack;
-    while let Some(at) = rest.iter().position(|byte| byte == first) {
-        rest = rest.get(at..).unwrap_or_default();
-        if rest.starts_with(needle) {
-            return true;
+    position(haystack, needle).is_some()
+}
+
+/// Where `needle` first occurs in `haystack`.
+fn position(haystack: &[u8], needle: &[u8]) -> Option<usize> {
+    let first = needle.first()?;
+    let mut at = 0;
+    loop {
+        let rest = haystack.get(at..)?;
+        at += rest.iter().position(|byte| byte == first)?;
+        if haystack.get(at..)?.starts_with(needle) {
+            return Some(at);
         }
-        rest = rest.get(1..).unwrap_or_default();
+        at += 1;
     }
-    false
 }
 
 #[cfg(test)]
@@ -153,6 +213,42 @@ mod tests {
                 "another run's {mark:?}"
             );
         }
+    }
+
+    #[test]
+    fn marks_are_found_anywhere_and_none_is_missed() {
+        let contents = Contents::new(0xABCD);
+        let inside = contents.bytes(Mark::Inside, 200 * LINE);
+        let outside = contents.bytes(Mark::Outside, LINE);
+        for at in [0, 1, 31, 32, 33, 3200, 6399, 6400] {
+            let mut mixed = inside.clone();
+            mixed.splice(at..at, outside.iter().copied());
+            assert!(
+                contents.marks_in(&mixed).contains(&Mark::Outside),
+                "at {at}"
+            );
+            // Half a line is enough to know where it comes from.
+            let mut mixed = inside.clone();
+            mixed.splice(at..at, outside[..16].iter().copied());
+            assert!(
+                contents.marks_in(&mixed).contains(&Mark::Outside),
+                "half at {at}"
+            );
+        }
+        assert_eq!(contents.marks_in(b"nothing of ours"), []);
+    }
+
+    #[test]
+    fn lines_are_numbered_in_hexadecimal() {
+        let contents = Contents::new(1);
+        let bytes = contents.generation(Mark::Inside, 0, 0, 300);
+        let numbers: Vec<usize> = contents
+            .parse(Mark::Inside, &bytes)
+            .unwrap()
+            .iter()
+            .map(|(line, _)| *line)
+            .collect();
+        assert_eq!(numbers, (0..300).collect::<Vec<_>>());
     }
 
     #[test]

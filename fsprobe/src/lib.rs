@@ -18,6 +18,7 @@ pub mod attack;
 pub mod content;
 
 // Who reads.
+pub mod child;
 pub mod control;
 pub mod subject;
 
@@ -27,17 +28,26 @@ pub mod oracle;
 // When it happens.
 pub mod explore;
 
+pub mod host;
+pub mod report;
+
 // Ready-made questions.
 pub mod baseline;
+pub mod page;
+pub mod prove;
 
 mod error;
-pub mod host;
 mod rng;
 mod sys;
 
 pub use arena::{Arena, Cell};
 pub use attack::Attack;
+pub use child::{Relaunch, answer_if_asked};
 pub use error::ProbeError;
+pub use explore::{Progress, Silent};
+pub use host::Host;
 pub use oracle::Verdict;
+pub use prove::{Options, Target, prove};
+pub use report::{Conclusion, Report};
 pub use rng::fresh_seed;
-pub use subject::{Claims, Reader, Refusal, Seam, Subject};
+pub use subject::{Claims, Reader, Refusal, Seam, Subject, http::Http, process::Command};

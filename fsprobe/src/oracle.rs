@@ -129,6 +129,79 @@ impl Answer {
 /// outside, one in a tree that took the root's name, and one longer than the ceiling.
 #[must_use]
 pub fn judge(cell: &Cell, answer: &Answer, claims: Claims) -> Verdict {
+    judge_by(cell, answer, claims, |answer| {
+        legal(cell).into_iter().any(|content| match answer.shape {
+            Shape::Exact => content == answer.bytes,
+            Shape::Within => contains(&answer.bytes, &content),
+        })
+    })
+}
+
+/// As [`judge`], for a file that was changed over and over: any content it had at some instant is
+/// whole. A rewriting attacker counts its passes, so an instant is a run of lines of one pass
+/// followed by lines of the pass before.
+pub(crate) fn judge_stormed(cell: &Cell, answer: &Answer, claims: Claims) -> Verdict {
+    let attack = cell.attack();
+    if !attack.is_content() {
+        return judge(cell, answer, claims);
+    }
+    let full = cell.setup().len;
+    let least = if attack == Attack::Truncate {
+        cell.half()
+    } else {
+        full
+    };
+    let ceiling = usize::try_from(cell.setup().ceiling).unwrap_or(usize::MAX);
+    let most = if attack == Attack::Grow {
+        ceiling
+    } else {
+        full
+    };
+    judge_by(cell, answer, claims, |answer| {
+        let content = match answer.shape {
+            Shape::Exact => answer.bytes.as_slice(),
+            Shape::Within => lines_of(&answer.bytes, &cell.contents().bytes(Mark::Inside, 1)[..16]),
+        };
+        let Some(lines) = cell.contents().parse(Mark::Inside, content) else {
+            return false;
+        };
+        let in_order = lines
+            .iter()
+            .enumerate()
+            .all(|(index, (line, _))| index == *line);
+        let falls = lines.windows(2).all(|pair| match pair {
+            [(_, before), (_, after)] => before >= after,
+            _ => true,
+        });
+        let newest = lines.first().map_or(0, |(_, generation)| *generation);
+        let oldest = lines.last().map_or(0, |(_, generation)| *generation);
+        let len = content.len();
+        in_order && falls && newest.saturating_sub(oldest) <= 1 && (least..=most).contains(&len)
+    })
+}
+
+/// The longest stretch of `answer` made of lines that start with `token`, from its first one on.
+fn lines_of<'a>(answer: &'a [u8], token: &[u8]) -> &'a [u8] {
+    let Some(start) = answer
+        .windows(token.len())
+        .position(|window| window == token)
+    else {
+        return &[];
+    };
+    let rest = answer.get(start..).unwrap_or_default();
+    let lines = rest
+        .chunks_exact(LINE)
+        .take_while(|line| line.starts_with(token))
+        .count();
+    rest.get(..lines * LINE).unwrap_or_default()
+}
+
+fn judge_by(
+    cell: &Cell,
+    answer: &Answer,
+    claims: Claims,
+    is_whole: impl Fn(&Answer) -> bool,
+) -> Verdict {
     let contents = cell.contents();
     let marks = contents.marks_in(&answer.bytes);
     let forbidden = |mark: &Mark| match mark {
@@ -142,7 +215,12 @@ pub fn judge(cell: &Cell, answer: &Answer, claims: Claims) -> Verdict {
     }
     let given = match answer.shape {
         Shape::Exact => answer.bytes.len(),
-        Shape::Within => count(&answer.bytes, &contents.bytes(Mark::Inside, LINE)[..16]) * LINE,
+        Shape::Within => {
+            count(
+                &answer.bytes,
+                &contents.generation(Mark::Inside, 0, 0, 1)[..16],
+            ) * LINE
+        }
     };
     let is_over = given as u64 > cell.setup().ceiling;
     match &answer.ending {
@@ -151,12 +229,8 @@ pub fn judge(cell: &Cell, answer: &Answer, claims: Claims) -> Verdict {
         Ending::Refused(_) => return Verdict::Refused,
         Ending::Whole => {}
     }
-    let whole = legal(cell).into_iter().any(|content| match answer.shape {
-        Shape::Exact => content == answer.bytes,
-        Shape::Within => contains(&answer.bytes, &content),
-    });
     match answer.shape {
-        _ if whole => Verdict::Inside,
+        _ if is_whole(answer) => Verdict::Inside,
         Shape::Within if marks.is_empty() => Verdict::Refused,
         Shape::Within | Shape::Exact => Verdict::Torn,
     }

@@ -3,20 +3,47 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "cap-std")]
+mod cap_std;
+mod lstat_final;
+mod nofollow_final;
 mod openat_walk;
+mod realpath_prefix;
 mod stat_then_open;
 
-use std::io::Read;
+use std::{io::Read, sync::Arc};
 
 use rustix::{
     fs::{FileType, Stat},
     io::Errno,
 };
 
+#[cfg(feature = "cap-std")]
+pub use self::cap_std::CapStd;
+pub use lstat_final::LstatFinal;
+pub use nofollow_final::NofollowFinal;
 pub use openat_walk::OpenatWalk;
+pub use realpath_prefix::RealpathPrefix;
 pub use stat_then_open::StatThenOpen;
 
-use crate::subject::{Refusal, Seam};
+use crate::{
+    report::Role,
+    subject::{Refusal, Seam, Subject},
+};
+
+/// The built-in readers with what is expected of each, controls first.
+#[must_use]
+pub fn all() -> Vec<(Role, Arc<dyn Subject>)> {
+    vec![
+        (Role::Control, Arc::new(StatThenOpen)),
+        (Role::Control, Arc::new(RealpathPrefix)),
+        (Role::Control, Arc::new(LstatFinal)),
+        (Role::Control, Arc::new(NofollowFinal)),
+        (Role::Reference, Arc::new(OpenatWalk)),
+        #[cfg(feature = "cap-std")]
+        (Role::Reference, Arc::new(CapStd)),
+    ]
+}
 
 /// Reads to the end, calling out before every chunk; one byte past `ceiling` is a refusal.
 pub(crate) fn read_bounded(

@@ -7,6 +7,9 @@
 
 #![forbid(unsafe_code)]
 
+pub mod http;
+pub mod process;
+
 use std::{fmt, path::Path};
 
 /// Called by a reader at its named steps, in the order they happen; a step may recur.
@@ -33,8 +36,8 @@ pub trait Subject: Send + Sync {
 pub trait Reader: Send {
     /// Reads `path`, relative to the root, and returns at most `ceiling` bytes or a refusal.
     ///
-    /// Called once per opened reader, on a thread of its own: a read that never comes back is a
-    /// result ([`Verdict::Hung`](crate::Verdict::Hung)), not a stuck probe.
+    /// Called on a thread of its own, and in a storm again and again: a read that never comes back
+    /// is a result ([`Verdict::Hung`](crate::Verdict::Hung)), not a stuck probe.
     fn read(&mut self, path: &Path, ceiling: u64, seam: &mut Seam<'_>) -> Result<Vec<u8>, Refusal>;
 }
 
