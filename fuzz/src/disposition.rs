@@ -16,6 +16,9 @@ pub fn check(data: &[u8]) {
     assert!(ascii.is_ascii());
     assert!(!ascii.contains(['"', '\\', '%', ';']), "{ascii:?}");
     assert_eq!(SaveName::new(&ascii).ascii(), ascii);
+    // Some clients decode once too often.
+    let decoded = String::from_utf8(unescaped(name.as_str())).expect("still text");
+    assert_safe(&decoded);
     let header = attachment(&name).to_string();
     assert!(
         header.bytes().all(|byte| matches!(byte, b' '..=b'~')),
@@ -41,7 +44,11 @@ fn assert_safe(name: &str) {
     assert!(!name.contains(['\u{200b}', '\u{feff}', '\u{ad}', '\u{2028}', '\u{2029}']));
     assert_eq!(name.trim(), name);
     assert!(!name.ends_with('.') && !name.starts_with('-'), "{name:?}");
-    assert!(!name.starts_with('.') || name[1..].bytes().all(|byte| byte.is_ascii_lowercase()));
+    let dot_file = name.strip_prefix('.').unwrap_or("");
+    assert!(
+        dot_file.bytes().all(|byte| byte.is_ascii_lowercase()),
+        "{name:?}"
+    );
     let stem = name
         .split('.')
         .next()
@@ -57,6 +64,24 @@ fn assert_safe(name: &str) {
         }
     };
     assert!(!device, "{name:?}");
+}
+
+/// Every `%41` as the byte it stands for, everything else as it is.
+fn unescaped(text: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let Some((&byte, tail)) = rest.split_first() {
+        let digits = tail.get(..2).and_then(|two| std::str::from_utf8(two).ok());
+        let plain = |digits: &&str| digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let value = digits
+            .filter(plain)
+            .and_then(|two| u8::from_str_radix(two, 16).ok());
+        (bytes, rest) = match value.filter(|_| byte == b'%') {
+            Some(value) => ([&bytes[..], &[value]].concat(), &tail[2..]),
+            None => ([&bytes[..], &[byte]].concat(), tail),
+        };
+    }
+    bytes
 }
 
 /// Reads the header as a client does: one `filename`, at most one `filename*`, nothing else.

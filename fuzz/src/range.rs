@@ -62,12 +62,12 @@ struct Asked(Vec<(Option<u128>, Option<u128>)>);
 impl Asked {
     fn read(field: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(field).ok()?.trim_matches([' ', '\t']);
-        let unit = text.get(..6)?;
+        let (unit, set) = text.split_at_checked(6)?;
         if !unit.eq_ignore_ascii_case("bytes=") {
             return None;
         }
         let mut specs = Vec::new();
-        for element in text[6..].split(',') {
+        for element in set.split(',') {
             let element = element.trim_matches([' ', '\t']);
             if element.is_empty() {
                 continue;
@@ -81,7 +81,12 @@ impl Asked {
             if element == "-" || (both && order(first) > order(last)) {
                 return None;
             }
-            specs.push((number(first)?, number(last)?));
+            let spec = (number(first), number(last));
+            let unread = |text: &str, value: Option<u128>| !text.is_empty() && value.is_none();
+            if unread(first, spec.0) || unread(last, spec.1) {
+                return None;
+            }
+            specs.push(spec);
         }
         (!specs.is_empty()).then_some(Self(specs))
     }
@@ -112,14 +117,9 @@ impl Asked {
     }
 }
 
-/// No text is no number; digits are one, up to a bound that lies beyond every length; the rest is
-/// not a range at all.
-fn number(text: &str) -> Option<Option<u128>> {
-    if text.is_empty() {
-        return Some(None);
-    }
-    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| {
-        let far = u128::from(u64::MAX) * 4;
-        Some(text.parse().map_or(far, |value: u128| value.min(far)))
-    })
+/// Digits as a number, up to a bound that lies beyond every length.
+fn number(text: &str) -> Option<u128> {
+    let far = u128::from(u64::MAX) * 4;
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    digits.then(|| text.parse().map_or(far, |value: u128| value.min(far)))
 }

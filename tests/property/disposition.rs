@@ -20,6 +20,7 @@ fn name() -> impl Strategy<Value = String> {
         1 => "[\u{0}\r\n\t\u{7f}\u{85}\u{ad}\u{34f}\u{200b}-\u{200f}\u{202a}-\u{202e}\u{2066}-\u{2069}\u{feff}]".boxed(),
         1 => "[\u{300}-\u{345}\u{338}\u{5b0}\u{1100}-\u{1112}\u{1161}-\u{1175}\u{11a8}-\u{11c2}]".boxed(),
         1 => "[éßæłŁ½⁄…．／：；％＂＼Å\u{1f88}\u{37e}\u{1fef}\u{fb01}\u{fdfa}🎉报]".boxed(),
+        2 => "%(2[ef5]|41|0[ad]|9b|4e|[0-9a-f]{2})".boxed(),
         1 => "(con|NUL|com1|LPT¹|aux|CONIN\\$)".boxed(),
         1 => "(\\.gitignore|\\.tar\\.gz|\\.txt)".boxed(),
         1 => (240_usize..260).prop_map(|n| "é".repeat(n)).boxed(),

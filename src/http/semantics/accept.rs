@@ -20,17 +20,13 @@ pub enum ProblemForm {
 /// Fetch Metadata Request Headers, section 2.2; RFC 9110 section 12.5.1.
 #[must_use]
 pub fn problem_form(request: &HeaderMap) -> ProblemForm {
-    let page = match request.get("sec-fetch-mode") {
-        Some(mode) => mode == "navigate",
-        None => {
-            let html = quality(request, b"text/html");
-            let json = quality(request, b"application/problem+json");
-            html.named
-                && html.weight
-                    > json
-                        .weight
-                        .max(quality(request, b"application/json").weight)
-        }
+    let page = if let Some(mode) = request.get("sec-fetch-mode") {
+        mode == "navigate"
+    } else {
+        let html = quality(request, b"text/html");
+        let problem = quality(request, b"application/problem+json");
+        let json = quality(request, b"application/json");
+        html.named && html.weight > problem.weight.max(json.weight)
     };
     if page {
         ProblemForm::Page

@@ -1,6 +1,6 @@
 use std::fmt;
 
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 use unicode_normalization::{UnicodeNormalization as _, char::is_combining_mark};
 
 use crate::model::Digest;
@@ -30,7 +30,8 @@ const DEVICES: [&str; 7] = ["AUX", "CLOCK$", "CON", "CONIN$", "CONOUT$", "NUL", 
 ///
 /// Invariant: one component of 1..=255 bytes, in NFC, without control characters, bidirectional
 /// controls, other invisible characters, or any of `<>:"|?*\/`; no blank at either end, no trailing
-/// dot, no leading `-`; a leading dot only on harmless files; not a Windows device. Making a safe name
+/// dot, no leading `-`; a leading dot only on harmless files; not a Windows device; and none of this
+/// again once `%41` and its like are decoded, which some clients do once too often. Making a safe name
 /// of a safe name changes nothing.
 ///
 /// # Source
@@ -54,6 +55,9 @@ impl SaveName {
         }
         if needs_prefix(&safe) {
             safe = fit(&format!("_{safe}"));
+        }
+        if hides_another(&safe) {
+            safe = safe.replace('%', "_");
         }
         Self(safe)
     }
@@ -208,6 +212,19 @@ fn needs_prefix(name: &str) -> bool {
     name.starts_with('-')
         || (name.starts_with('.') && !HARMLESS_DOT_FILES.contains(&name))
         || is_device(name)
+}
+
+/// Whether decoding percent escapes once more, as a widespread client does, gives a name that is not
+/// safe. Each decoding is shorter, so that the question ends.
+fn hides_another(name: &str) -> bool {
+    let decoded = percent_decode_str(name).collect::<Vec<_>>();
+    if decoded == name.as_bytes() {
+        return false;
+    }
+    match std::str::from_utf8(&decoded) {
+        Ok(decoded) => SaveName::new(decoded).0 != decoded,
+        Err(_) => true,
+    }
 }
 
 /// Whether Windows opens a device for this name: the part before the first dot counts, blanks at
@@ -384,6 +401,23 @@ mod tests {
             "attachment; filename=\"a__ filename=evil.html_ x=_.txt\"; \
              filename*=UTF-8''a_%3B%20filename%3Devil.html%3B%20x%3D_.txt"
         );
+    }
+
+    #[test]
+    fn a_client_that_decodes_once_too_often_gets_a_safe_name_too() {
+        for (name, safe) in [
+            ("my%20file.txt", "my%20file.txt"),
+            ("100%.txt", "100%.txt"),
+            ("%2ebashrc", "_2ebashrc"),
+            ("%252ebashrc", "_252ebashrc"),
+            ("a%2f..%2fb", "a_2f.._2fb"),
+            ("%4eUL.txt", "_4eUL.txt"),
+            ("a%0d%0ab", "a_0d_0ab"),
+            ("a%9bb", "a_9bb"),
+            ("x%2e", "x_2e"),
+        ] {
+            assert_eq!(SaveName::new(name).as_str(), safe, "{name}");
+        }
     }
 
     #[test]
