@@ -4,8 +4,8 @@ use std::process::{Command, Stdio};
 
 use crate::step::{say, succeeds};
 
-/// A program the tests call, and the Debian package that has it.
-const NEEDED: [(&str, &str, &str); 7] = [
+/// A program the tests call, or a module of the system's Python, and the Debian package that has it.
+const NEEDED: [(&str, &str, &str); 11] = [
     ("strace", "strace", "kill at every system call"),
     (
         "mkfs.ext4",
@@ -19,6 +19,18 @@ const NEEDED: [(&str, &str, &str); 7] = [
     ),
     ("losetup", "mount", "power cuts on a filesystem of our own"),
     ("curl", "curl", "downloads as a person would do them"),
+    ("wget", "wget", "downloads as a person would do them"),
+    ("aria2c", "aria2", "downloads as a person would do them"),
+    (
+        "python3:requests",
+        "python3-requests",
+        "downloads as a script would do them",
+    ),
+    (
+        "python3:httpx",
+        "python3-httpx",
+        "downloads as a script would do them",
+    ),
     ("sha256sum", "coreutils", "checks as a person would do them"),
     ("c++", "g++", "the fuzzing engine"),
 ];
@@ -72,6 +84,9 @@ fn apt(arguments: &[&str]) -> bool {
 }
 
 fn is_on_path(program: &str) -> bool {
+    if let Some(module) = program.strip_prefix("python3:") {
+        return succeeds("/usr/bin/python3", &["-c", &format!("import {module}")]);
+    }
     // System administration programs are often off a user's PATH though they are installed.
     let script = "PATH=\"$PATH:/usr/sbin:/sbin\"; command -v \"$1\"";
     succeeds("sh", &["-c", script, "sh", program])
