@@ -11,6 +11,7 @@
 #[expect(dead_code, reason = "shared with the tests of the command line")]
 #[path = "../cli/program.rs"]
 mod program;
+#[expect(dead_code, reason = "shared with the tests of the command line")]
 #[path = "../cli/proxy.rs"]
 mod proxy;
 #[path = "../support/skip.rs"]
