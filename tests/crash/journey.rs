@@ -145,7 +145,7 @@ impl Drop for Machine {
     }
 }
 
-/// Keeps I5 and I12: the power fails during a journey, at every third change of it.
+/// Keeps I5 and I12: the power fails during a journey, at changes all along it.
 #[test]
 fn a_power_cut_during_a_journey_leaves_no_reference_without_bytes() {
     if let Some(why) = trace::unavailable() {
@@ -156,7 +156,9 @@ fn a_power_cut_during_a_journey_leaves_no_reference_without_bytes() {
         let one = journey(&machine.data, Without::Nothing, &[], 1);
         assert!(one.run().status.success());
         let points = one.trace().changes();
-        for point in points.iter().step_by(3) {
+        // XFS takes its time over each start: fewer there.
+        let step = if kind == Kind::Ext4 { 3 } else { 9 };
+        for point in points.iter().step_by(step) {
             let run = one.kill_at(point);
             was_killed(&run, point);
             machine.power_cut();
