@@ -556,28 +556,21 @@ impl Cell {
         }
     }
 
-    /// How often the cell's FIFO was opened since the last call, by the subject or by
-    /// [`Cell::rescue`]. An open that waits is not seen until it succeeds.
+    /// How often the cell's FIFO was opened since the last call, at least: opens in quick succession
+    /// count as one, and one that waits is not seen until it succeeds.
     pub fn sightings(&self) -> u64 {
         self.fifo.as_ref().map_or(0, Fifo::opened)
     }
 
-    /// Lets go of a subject that waits on the cell's FIFO, and says how often it turned out to have
-    /// it open; `None` where nobody waited.
-    pub(crate) fn release_waiting(&self) -> Option<u64> {
-        let fifo = self.fifo.as_ref()?;
-        fifo.release();
-        // Our own open is one of them; one that waited succeeds now and is the other. One that
-        // waits in `read` was counted before, and is recognised by the end of file it gets.
-        let mut opened = fifo.opened();
-        for _ in 0..50 {
-            if opened > 1 {
-                break;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(1));
-            opened += fifo.opened();
+    /// Lets go of a subject that waits on the cell's FIFO; whether one did.
+    pub(crate) fn release_waiting(&self) -> bool {
+        let Some(fifo) = &self.fifo else { return false };
+        let was_waiting = fifo.release_reader();
+        if was_waiting {
+            // Our own open, and the one that could go on because of it.
+            fifo.opened();
         }
-        (opened > 1).then(|| opened - 1)
+        was_waiting
     }
 
     /// Exchanges the inside name with what was prepared outside; its own inverse.
@@ -669,6 +662,13 @@ impl Fifo {
             count += 1;
         }
         count
+    }
+
+    /// Opens the writing end, which succeeds only if somebody has the reading end or waits for it,
+    /// and closes it again: an end of file for whoever that was.
+    fn release_reader(&self) -> bool {
+        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        rustix::fs::open(fd_path(&self.handle), flags, Mode::empty()).is_ok()
     }
 
     /// Both ends at once, without waiting: whoever waits in `open` or `read` gets an end of file.
@@ -896,6 +896,21 @@ mod tests {
         assert_eq!(cell.sightings(), 0, "a handle is not an open");
         drop(rustix::fs::open(&file, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).unwrap());
         assert_eq!(cell.sightings(), 1);
+    }
+
+    #[test]
+    fn a_reader_that_waits_is_told_from_none_and_let_go() {
+        let base = tempfile::tempdir().unwrap();
+        let arena = Arena::new_in(base.path()).unwrap();
+        let cell = arena.cell(Attack::Fifo, SETUP).unwrap();
+        cell.strike().unwrap();
+        assert!(!cell.release_waiting());
+        let file = cell.root_path().join(TARGET);
+        let waiting = std::thread::spawn(move || std::fs::read(file));
+        while !cell.release_waiting() {
+            std::thread::yield_now();
+        }
+        assert_eq!(waiting.join().unwrap().unwrap(), b"");
     }
 
     #[test]

@@ -296,7 +296,7 @@ fn a_program_that_follows_links_is_broken_and_the_report_says_where() {
             "--mode",
             "syscalls",
             "--attack",
-            "final-link",
+            "final-link,fifo",
             "--json",
             "--seed",
             "3",
@@ -317,6 +317,11 @@ fn a_program_that_follows_links_is_broken_and_the_report_says_where() {
     assert!(
         lost.counts.escaped > 0 && lost.counts.inside > 0,
         "{lost:?}"
+    );
+    let fifo = row(&report, Mode::Syscalls, Attack::Fifo);
+    assert!(
+        fifo.counts.hung > 0 && fifo.counts.sightings > 0,
+        "{fifo:?}"
     );
     assert!(
         lost.places

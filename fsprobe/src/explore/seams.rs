@@ -139,12 +139,12 @@ fn listen(
             Err(mpsc::RecvTimeoutError::Timeout) => {}
         }
         sightings = cell.sightings();
-        if let Some(released) = cell.release_waiting() {
+        if cell.release_waiting() {
             // It waited in `open` or in `read`, and would still.
             let told = hears.recv_timeout(patience);
             let left_behind = told.is_err();
             let steps = told.map(|(_, steps, _)| steps).unwrap_or_default();
-            let sightings = sightings + released;
+            let sightings = sightings + 1;
             let (answer, struck) = (Answer::hung(), Some(Struck::Yes));
             return Ok(Observed {
                 answer,

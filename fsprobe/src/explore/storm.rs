@@ -517,8 +517,8 @@ impl Batches {
             if cell.attack() == Attack::Fifo {
                 let is_standing = reins.stop(attacker);
                 sightings += cell.sightings();
-                if let Some(released) = cell.release_waiting() {
-                    sightings += released;
+                if cell.release_waiting() {
+                    sightings += 1;
                     held.push(at);
                 }
                 if is_standing {

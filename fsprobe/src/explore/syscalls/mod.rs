@@ -272,8 +272,8 @@ impl Observer for Script<'_> {
 
     fn idle(&mut self) -> bool {
         self.sightings += self.cell.sightings();
-        if let Some(released) = self.cell.release_waiting() {
-            self.sightings += released;
+        if self.cell.release_waiting() {
+            self.sightings += 1;
             self.is_held = true;
         }
         self.is_held
