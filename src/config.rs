@@ -60,6 +60,8 @@ pub struct Config {
     pub data: PathBuf,
     /// The address of the public listener.
     pub listen: SocketAddr,
+    /// The address of the operator's listener, which asks for no token: loopback only.
+    pub admin: Option<SocketAddr>,
     /// How clients reach the service when that is not `http://` and `listen`.
     pub public_url: Option<PublicUrl>,
     /// Whether a proof may open the gate.
@@ -253,6 +255,7 @@ impl ConfigError {
 struct Settings {
     data: Option<Place>,
     listen: Option<SocketAddr>,
+    admin: Option<Loopback>,
     public_url: Option<PublicUrl>,
     #[serde(default)]
     deliverables: DeliverablesSettings,
@@ -313,6 +316,7 @@ impl Settings {
             source: file.to_owned(),
             data: data.unwrap_or_else(|| base.join("data")),
             listen: self.listen.unwrap_or(DEFAULT_LISTEN),
+            admin: self.admin.map(|admin| admin.0),
             public_url: self.public_url,
             deliverables: self
                 .deliverables
@@ -553,6 +557,9 @@ fn line_of_root(text: &str, i: usize) -> usize {
 /// Whether path deliverables can be released at all.
 #[derive(Debug)]
 struct Opening(Mode);
+/// An address of this machine alone.
+#[derive(Debug)]
+struct Loopback(SocketAddr);
 /// A path that is not empty.
 #[derive(Debug)]
 struct Place(PathBuf);
@@ -585,6 +592,10 @@ macro_rules! from_text {
 }
 
 from_text! {
+    Loopback: |text: &str| match text.parse::<SocketAddr>() {
+        Ok(address) if address.ip().is_loopback() => Ok(Self(address)),
+        _ => Err("the operator's listener is a loopback address and a port, such as \"127.0.0.1:7412\""),
+    };
     Opening: |text: &str| match Mode::parse(text) {
         Some(mode) => Ok(Self(mode)),
         None => Err("the mode is `metadata-only` or `when-proven`"),
@@ -735,6 +746,7 @@ mod tests {
             r#"
             data = "/var/lib/holdfast"
             listen = "[::1]:80"
+            admin = "127.0.0.1:81"
             public_url = "https://files.example.org/tools/"
             deliverables.mode = "when-proven"
             [limits]
@@ -753,6 +765,7 @@ mod tests {
         .unwrap();
         assert_eq!(config.data, Path::new("/var/lib/holdfast"));
         assert_eq!(config.listen, "[::1]:80".parse::<SocketAddr>().unwrap());
+        assert_eq!(config.admin.map(|admin| admin.port()), Some(81));
         let url = config.public_url.unwrap();
         assert_eq!(url.to_string(), "https://files.example.org/tools");
         assert_eq!(url.authority(), "files.example.org");
@@ -842,6 +855,10 @@ mod tests {
             (
                 "public_url = \"https://u@x\"\n",
                 ":1: public_url: a public URL",
+            ),
+            (
+                "admin = \"0.0.0.0:1\"\n",
+                ":1: admin: the operator's listener",
             ),
             ("data = \"\"\n", ":1: data: a path is not empty"),
             ("data = \"x\"\ndata = \"y\"\n", ":2: duplicate key"),

@@ -28,7 +28,7 @@ use crate::{
     http::{
         self, AllowedHosts,
         local::Local,
-        router::Public,
+        router::{Admin, Public},
         semantics::AuthorityError,
         server::{self, Listener, Traffic},
     },
@@ -208,10 +208,13 @@ fn outside(ours: impl AsFd, called: &str, held: &HeldRoot) -> Result<(), AppErro
 /// The parts, built: everything but listeners and a runtime.
 #[derive(Debug)]
 pub struct Service {
-    opened: Opened,
     app: http::App,
     parts: Arc<Parts>,
     limits: Limits,
+    listen: SocketAddr,
+    admin: Option<SocketAddr>,
+    /// Last, so that the directory's lock is let go after the database has closed.
+    opened: Opened,
 }
 
 impl Service {
@@ -259,12 +262,14 @@ impl Service {
             journal,
             clock,
         });
-        let hosts = AllowedHosts::with(config.public_url.iter().map(PublicUrl::authority))?;
+        let hosts = AllowedHosts::with(names(config).iter().map(String::as_str))?;
         Ok(Self {
             app: http::App::new(Arc::clone(&parts), hosts),
-            opened,
             parts,
             limits,
+            listen: config.listen,
+            admin: config.admin,
+            opened,
         })
     }
 
@@ -286,24 +291,32 @@ impl Service {
         &self.parts.access
     }
 
-    /// Listens on `listen` and on the control socket, calls `ready` with the address, and serves
-    /// until `stop`; then accepts nothing more and lets what runs finish within the drain time.
+    /// Listens on the configured addresses and on the control socket, calls `ready` with the public
+    /// one, and serves until `stop`; then accepts nothing more and lets what runs finish within the
+    /// drain time.
     ///
     /// # Errors
     /// [`AppError::Io`] when an address cannot be listened on.
     pub async fn serve(
         self,
-        listen: SocketAddr,
         stop: CancellationToken,
         ready: impl FnOnce(SocketAddr),
     ) -> Result<(), AppError> {
-        let public = Listener::tcp(listen).map_err(failed("listening"))?;
-        let address = public.address().unwrap_or(listen);
+        let public = Listener::tcp(self.listen).map_err(failed("listening"))?;
+        let address = public.address().unwrap_or(self.listen);
+        let admin = self.admin.map(Listener::tcp).transpose();
+        let admin = admin.map_err(failed("listening for the operator"))?;
         let data = self.opened.data.dir();
         let control = Listener::unix(data, SOCKET).map_err(failed("listening"))?;
         ready(address);
         let traffic = Arc::<Traffic>::default();
-        let (drained, _commands) = tokio::join!(
+        let admin = async {
+            if let Some(admin) = admin {
+                let pages = Admin::new(self.app.clone());
+                server::serve(admin, pages, &self.limits, Arc::default(), stop.cancelled()).await;
+            }
+        };
+        let (drained, _commands, ()) = tokio::join!(
             server::serve(
                 public,
                 Public::new(self.app.clone()),
@@ -318,6 +331,7 @@ impl Service {
                 Arc::default(),
                 stop.cancelled(),
             ),
+            admin,
         );
         if drained.cut > 0 {
             tracing::warn!(
@@ -330,6 +344,15 @@ impl Service {
         tracing::info!("stopped");
         Ok(())
     }
+}
+
+/// The hosts a request may name besides the loopback ones.
+fn names(config: &Config) -> Vec<String> {
+    let public = config.public_url.as_ref().map(PublicUrl::authority);
+    // Listening everywhere says nothing about the name; a proxy's is in `public_url`.
+    let own = Some(config.listen).filter(|address| !address.ip().is_unspecified());
+    let own = own.map(|address| address.to_string());
+    public.map(str::to_owned).into_iter().chain(own).collect()
 }
 
 fn processors() -> usize {

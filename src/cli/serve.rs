@@ -22,7 +22,13 @@ pub(super) fn run(common: &Common, serve: &Serve, output: Output) -> Result<(), 
                        root does. Run it as a user of its own, or say --allow-root";
         return Err(Failure::new(Exit::Configuration, message));
     }
-    let config = config(common)?;
+    let mut config = config(common)?;
+    config.listen = serve.listen.unwrap_or(config.listen);
+    if !config.listen.ip().is_loopback() {
+        tracing::warn!(
+            "listening beyond loopback in plain HTTP: a proxy that speaks TLS belongs in front"
+        );
+    }
     let service = Service::open(&config).map_err(|error| opening(&error))?;
     for held in service.roots().iter().filter(|held| held.is_our_own) {
         tracing::warn!(
@@ -30,7 +36,7 @@ pub(super) fn run(common: &Common, serve: &Serve, output: Output) -> Result<(), 
             "the root belongs to our own uid: there is no boundary to who writes there"
         );
     }
-    let listen = serve.listen.unwrap_or(config.listen);
+    let listen = config.listen;
     on_runtime(until_stopped(service, listen, |address| {
         let ready = json!({"url": up::url(&config, address), "pid": std::process::id()});
         output.print(&ready, |_| format!("serving {}", up::url(&config, address)))
@@ -77,7 +83,7 @@ pub(super) async fn until_stopped(
     };
     let mut told = Ok(());
     let cancel = stop.clone();
-    let served = service.serve(listen, stop, |address| {
+    let served = service.serve(stop, |address| {
         tracing::info!(%address, "serving");
         told = ready(address);
         if told.is_err() {

@@ -65,8 +65,9 @@ pub(super) fn run(common: &Common, up: &Up, output: Output) -> Result<(), Failur
         return Err(Failure::new(Exit::Usage, message));
     }
     let place = setup::directory(&common.data, FirstRoot::Demo)?;
-    let config = Config::load(&place.config, std::env::vars_os())
+    let mut config = Config::load(&place.config, std::env::vars_os())
         .map_err(|error| Failure::of(Exit::Configuration, &error))?;
+    config.listen = up.listen.unwrap_or(config.listen);
     let service = Service::open(&config).map_err(|error| opening(&error))?;
     warn(&service);
     let access = service.access();
@@ -83,7 +84,7 @@ pub(super) fn run(common: &Common, up: &Up, output: Output) -> Result<(), Failur
         .issue_login_code(user.id, CODE_LIFE)
         .map_err(|error| failed(&error))?
         .reveal();
-    let listen = up.listen.unwrap_or(config.listen);
+    let listen = config.listen;
     serve::on_runtime(async move {
         let client = Client::new(Transport::Here(service.local()), None, Some(HOST))?;
         let (session, file) = demo(&client, user.id, &place.config).await?;

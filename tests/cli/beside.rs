@@ -227,10 +227,17 @@ fn a_file_over_the_limit_is_refused_with_the_settings_name() {
     let server = home.up_with(|command| {
         command.env("HOLDFAST_LIMITS_FILE", "1KiB");
     });
-    let file = home.file("big", &[0; 1025]);
-    let done = home.run(&["put", "-s", server.text("session"), file.to_str().unwrap()]);
-    assert_eq!(done.code, 7, "{done:?}");
-    assert!(done.err.contains("limits.file"), "{done:?}");
+    for size in [1025, 8 << 20] {
+        let file = home.file("big", &vec![0; size]);
+        let file = file.to_str().unwrap();
+        let put = ["put", "-s", server.text("session"), file];
+        let network = ["--url", server.text("url"), "--token", server.text("token")];
+        for arguments in [&put[..], &[&put[..], &network].concat()] {
+            let done = home.run(arguments);
+            assert_eq!(done.code, 7, "{size}: {done:?}");
+            assert!(done.err.contains("limits.file"), "{size}: {done:?}");
+        }
+    }
 }
 
 #[test]

@@ -155,6 +155,7 @@ fn every_setting_is_documented() {
     for key in [
         "data",
         "listen",
+        "admin",
         "public_url",
         "deliverables.mode",
         "file",
@@ -208,10 +209,10 @@ fn every_test_that_security_md_names_is_there() {
     let mut named = 0;
     for cited in page.split('`').filter(|text| text.contains(".rs")) {
         let (file, test) = cited.split_once("::").unwrap_or((cited, ""));
-        let text = std::fs::read_to_string(root.join(file));
-        let text = text.unwrap_or_else(|error| panic!("{file}: {error}"));
+        let code = std::fs::read_to_string(root.join(file));
+        let code = code.unwrap_or_else(|error| panic!("{file}: {error}"));
         assert!(
-            test.is_empty() || text.contains(&format!("fn {test}(")),
+            test.is_empty() || code.contains(&format!("fn {test}(")),
             "{cited}"
         );
         named += 1;

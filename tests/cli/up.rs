@@ -265,3 +265,18 @@ fn a_stop_lets_a_running_download_finish() {
     assert_eq!(digest(&wire::parse(&answer).body), digest(&content));
     assert!(server.wait().success());
 }
+
+#[test]
+fn the_operators_listener_answers_without_a_token_and_the_public_one_does_not_have_it() {
+    let home = Home::new();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let admin = free.local_addr().unwrap().to_string();
+    drop(free);
+    let server = home.up_with(|command| {
+        command.env("HOLDFAST_ADMIN", &admin);
+    });
+    for path in ["/healthz", "/readyz", "/metrics"] {
+        assert_eq!(wire::get(&admin, path, None, &[]).status, 200, "{path}");
+        assert_eq!(server.get(path).status, 404, "{path}");
+    }
+}
