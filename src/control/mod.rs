@@ -13,6 +13,7 @@
 
 mod error;
 mod heads;
+mod once;
 mod open;
 mod readers;
 mod schema;
@@ -31,6 +32,7 @@ use std::{
 
 pub use error::ControlError;
 pub use heads::Position;
+pub use once::Recalled;
 pub use rusqlite;
 use rusqlite::Connection;
 use seam::Seam;

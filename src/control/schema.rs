@@ -133,6 +133,18 @@ CREATE TABLE declared (
     PRIMARY KEY (session, seq, idx)
 ) STRICT, WITHOUT ROWID;
 
+-- Answers to requests that may come again, by the principal and route they came from.
+CREATE TABLE idem (
+    id INTEGER PRIMARY KEY,
+    scope TEXT NOT NULL,
+    key TEXT NOT NULL,
+    body BLOB NOT NULL CHECK (length(body) = 32),
+    answer TEXT NOT NULL,
+    at INTEGER NOT NULL,
+    UNIQUE (scope, key)
+) STRICT;
+CREATE INDEX idem_at ON idem (at);
+
 CREATE TABLE objects (
     digest BLOB PRIMARY KEY CHECK (length(digest) = 32),
     bytes INTEGER NOT NULL,

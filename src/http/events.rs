@@ -9,13 +9,13 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::{
     App,
-    extract::{Caller, InSession, Json, Query},
+    extract::{Caller, InSession, Json, Query, Retry},
     problem::Problem,
     sessions::in_bounds,
 };
 use crate::{
-    journal::{Appended, Event, EventType, NewEvent, Page},
-    model::{LogGeneration, Seq, Timestamp},
+    journal::{Appended, Event, EventType, NewEvent, Once, Page},
+    model::{ByteCount, Digest, Digester, LogGeneration, Seq, Timestamp},
     transfer::TransferError,
 };
 
@@ -144,6 +144,26 @@ pub(super) struct EventForm {
     ignorable: bool,
 }
 
+impl AppendForm {
+    /// A digest of all that is asked. A time that is left out is part of it as such: the repeat of a
+    /// request is made at another time.
+    fn asked(&self) -> Digest {
+        let mut digester = Digester::default();
+        let mut take = |bytes: &[u8]| {
+            digester.update(&ByteCount::from(bytes.len()).get().to_be_bytes());
+            digester.update(bytes);
+        };
+        take(format!("{:?}", self.expected_seq).as_bytes());
+        for event in &self.events {
+            take(event.kind.as_bytes());
+            take(format!("{:?}", event.time).as_bytes());
+            take(event.data.get().as_bytes());
+            take(&[u8::from(event.ignorable)]);
+        }
+        digester.finish()
+    }
+}
+
 /// What an append made durable.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -172,7 +192,14 @@ impl From<Appended> for AppendedBody {
 /// Appends events to the session's log; answers once they are durable.
 #[utoipa::path(
     post, path = "/v1/sessions/{session}/events", tag = "sessions", security(("bearer" = [])),
-    params(("session" = String, Path, description = "The session's handle")),
+    params(
+        ("session" = String, Path, description = "The session's handle"),
+        (
+            "Idempotency-Key" = Option<String>, Header,
+            description = "1 to 255 visible ASCII characters drawn by the client. A repeat under the \
+                           same key within a day is answered as the first was and appends nothing",
+        ),
+    ),
     request_body = AppendForm,
     responses((status = 201, description = "Durable", body = AppendedBody)),
 )]
@@ -180,9 +207,15 @@ pub(super) async fn append(
     State(app): State<App>,
     caller: Caller,
     InSession(session): InSession,
+    Retry(key): Retry,
     Json(form): Json<AppendForm>,
 ) -> Result<Response, Problem> {
     let now = app.parts.clock.now();
+    let once = key.map(|key| Once {
+        who: caller.who.id,
+        key,
+        asked: form.asked(),
+    });
     let events = form
         .events
         .into_iter()
@@ -206,7 +239,10 @@ pub(super) async fn append(
         .run(move || {
             let grant = access.append_to_session(&caller.who, session)?;
             let expected = form.expected_seq.map(Seq::new);
-            Ok::<_, TransferError>(journal.append(grant.session(), events, expected)?)
+            Ok::<_, TransferError>(match once {
+                None => journal.append(grant.session(), events, expected)?,
+                Some(once) => journal.append_once(grant.session(), events, expected, once)?,
+            })
         })
         .await??;
     Ok((

@@ -9,7 +9,7 @@ use axum::{
     body::Body,
     extract::{FromRequest, FromRequestParts, RawPathParams, Request},
 };
-use http::{HeaderMap, header, request::Parts as Head};
+use http::{HeaderMap, HeaderName, header, request::Parts as Head};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
@@ -20,6 +20,7 @@ use super::{
 };
 use crate::{
     access::Principal,
+    journal::RetryKey,
     model::{AttachmentId, PrincipalId, SessionHandle},
 };
 
@@ -171,6 +172,30 @@ impl<T: DeserializeOwned> FromRequestParts<App> for Query<T> {
         axum::extract::Query::<T>::try_from_uri(&head.uri)
             .map(|axum::extract::Query(form)| Self(form))
             .map_err(|error| Problem::malformed(format!("query: {}", error.body_text())))
+    }
+}
+
+/// The key by which a request says that it may come again.
+#[derive(Debug)]
+pub(super) struct Retry(pub(super) Option<RetryKey>);
+
+impl Retry {
+    /// The field's name.
+    pub(super) const FIELD: HeaderName = HeaderName::from_static("idempotency-key");
+}
+
+impl FromRequestParts<App> for Retry {
+    type Rejection = Problem;
+
+    async fn from_request_parts(head: &mut Head, _app: &App) -> Result<Self, Problem> {
+        let mut values = head.headers.get_all(Self::FIELD).iter();
+        match (values.next(), values.next()) {
+            (None, _) => Ok(Self(None)),
+            (Some(value), None) => RetryKey::parse(value.as_bytes())
+                .map(|key| Self(Some(key)))
+                .map_err(|error| Problem::malformed(format!("Idempotency-Key: {error}"))),
+            (Some(_), Some(_)) => Err(Problem::malformed("Idempotency-Key: two fields".to_owned())),
+        }
     }
 }
 

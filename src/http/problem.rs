@@ -66,6 +66,8 @@ pub enum Code {
     UnknownOwner,
     /// An event breaks a bound.
     EventRefused,
+    /// An idempotency key came before with another request.
+    IdempotencyKeyReused,
     /// The content is not what its sender said.
     DigestMismatch,
     /// The content is not as long as its sender said.
@@ -309,6 +311,12 @@ impl Code {
                 "an event breaks a rule",
                 "Correct the event as `reason` says; nothing was appended.",
             ),
+            Self::IdempotencyKeyReused => no(
+                S::UNPROCESSABLE_ENTITY,
+                "the key was used for another request",
+                "An `Idempotency-Key` marks one request and its repeats, which must be the same; \
+                 draw a new key for a new request. Nothing was changed.",
+            ),
             Self::DigestMismatch => no(
                 S::UNPROCESSABLE_ENTITY,
                 "the content is not what was announced",
@@ -551,6 +559,7 @@ impl Problem {
                 })
             }
             JournalError::UnknownReference(_) => Self::new(Code::UnknownReference),
+            JournalError::KeyReused => Self::new(Code::IdempotencyKeyReused),
             JournalError::Refused(reason) => Self::new(Code::EventRefused).with_facts(Facts {
                 reason: Some(bounded(reason.clone())),
                 ..Facts::default()

@@ -14,7 +14,8 @@ use std::{fmt, sync::Arc, thread};
 use serde_json::{Value, json, value::RawValue};
 
 use super::{
-    Appended, Event, EventType, Journal, JournalError, NewEvent, NewSession, Session, Window,
+    Appended, Event, EventType, Journal, JournalError, NewEvent, NewSession, Once, RetryKey,
+    Session, Window,
 };
 use crate::model::{
     AttachmentId, AttachmentKind, AttachmentRef, ByteCount, Digest, FileName, JournalLimits,
@@ -65,6 +66,8 @@ pub fn journal<R: Rig>(fresh: impl Fn() -> R) {
     pages_join_up_to_the_whole_log(&fresh());
     an_absent_session_is_not_found(&fresh());
     writers_at_once_leave_no_gap(&mut fresh());
+    a_repeat_is_answered_and_not_appended(&mut fresh());
+    a_key_is_its_principals_on_one_session_for_one_request(&fresh());
 }
 
 /// A header whose handle and id come from `n`.
@@ -634,4 +637,64 @@ fn writers_at_once_leave_no_gap(rig: &mut dyn Rig) {
             assert_eq!(event.data.get(), json!({ "n": n }).to_string());
         }
     }
+}
+
+fn once(who: u8, key: &str, asked: &str) -> Once {
+    Once {
+        who: PrincipalId::from_random([who; 16]),
+        key: RetryKey::parse(key.as_bytes()).unwrap(),
+        asked: Digest::of(asked.as_bytes()),
+    }
+}
+
+/// Row 46 of `spec/store.md` section 7: racers and a repeat after a restart get one answer.
+fn a_repeat_is_answered_and_not_appended(rig: &mut dyn Rig) {
+    let session = created(&*rig.journal(), 1).handle;
+    let journal = rig.journal();
+    let append = |journal: &dyn Journal| {
+        let events = vec![text(7), text(8)];
+        journal.append_once(session, events, Some(Seq::FIRST), once(1, "k", "asked"))
+    };
+    let answers: Vec<Appended> = thread::scope(|scope| {
+        let racers: Vec<_> = (0..32).map(|_| scope.spawn(|| append(&*journal))).collect();
+        let answers = racers.into_iter().map(|racer| racer.join().unwrap());
+        answers.collect::<Result<_, _>>().unwrap()
+    });
+    drop(journal);
+    rig.reopen();
+    let again = append(&*rig.journal()).unwrap();
+    assert!(answers.iter().all(|answer| *answer == again), "{answers:?}");
+    assert_eq!((again.first, again.last), (Seq::new(0), Seq::new(1)));
+    assert_eq!(all_events(&*rig.journal(), session).len(), 2);
+}
+
+/// Row 47 of `spec/store.md` section 7.
+fn a_key_is_its_principals_on_one_session_for_one_request(rig: &dyn Rig) {
+    let journal = rig.journal();
+    let (one, two) = (created(&*journal, 1).handle, created(&*journal, 2).handle);
+    let append = |session, once| journal.append_once(session, vec![text(0)], None, once);
+    append(one, once(1, "k", "asked")).unwrap();
+    let refused = append(one, once(1, "k", "another"));
+    assert!(
+        matches!(refused, Err(JournalError::KeyReused)),
+        "{refused:?}"
+    );
+    assert_eq!(
+        journal.session(one).unwrap().next_seq,
+        Seq::new(1),
+        "nothing changed"
+    );
+    append(one, once(2, "k", "another")).unwrap();
+    append(two, once(1, "k", "another")).unwrap();
+    append(one, once(1, "K", "another")).unwrap();
+    assert_eq!(journal.session(one).unwrap().next_seq, Seq::new(3));
+    // What was refused is not kept: the same request may succeed later.
+    let wanted = file("wanted", "wanted");
+    let refer = || {
+        let events = vec![message(&[&wanted])];
+        journal.append_once(one, events, None, once(1, "r", "refer"))
+    };
+    assert!(matches!(refer(), Err(JournalError::UnknownReference(_))));
+    uploaded(&*journal, one, &wanted);
+    assert!(refer().is_ok());
 }

@@ -27,6 +27,9 @@ pub enum JournalError {
         /// What it is.
         present: Seq,
     },
+    /// The key came before with another request.
+    #[error("the key was used for another request")]
+    KeyReused,
     /// An event refers to content this session neither uploaded nor refers to.
     #[error("the session has no content {0} under this name and length")]
     UnknownReference(AttachmentId),

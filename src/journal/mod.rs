@@ -11,6 +11,7 @@ pub mod dsh;
 mod error;
 mod event;
 pub mod native;
+mod once;
 pub mod record;
 pub mod references;
 
@@ -18,6 +19,7 @@ use std::fmt;
 
 pub use error::JournalError;
 pub use event::{Event, EventType, NewEvent, ParseEventTypeError, Presented};
+pub use once::{Once, ParseRetryKeyError, RetryKey};
 
 use crate::model::{
     AttachmentId, AttachmentRef, ByteCount, Digest, FileName, LogGeneration, PrincipalId, Seq,
@@ -191,6 +193,20 @@ pub trait Journal: Source {
         session: SessionHandle,
         events: Vec<NewEvent>,
         expected: Option<Seq>,
+    ) -> Result<Appended, JournalError>;
+
+    /// As [`Journal::append`], for a request that may come again: a repeat is answered as the first
+    /// was, and nothing is appended. The answer is kept for a day, in the same commit as the events.
+    ///
+    /// # Errors
+    /// As [`Journal::append`]; such an outcome is not kept. [`JournalError::KeyReused`] when the key
+    /// came with something else before.
+    fn append_once(
+        &self,
+        session: SessionHandle,
+        events: Vec<NewEvent>,
+        expected: Option<Seq>,
+        once: Once,
     ) -> Result<Appended, JournalError>;
 
     /// Records that this content was uploaded to the session, so that its events may refer to it;

@@ -10,15 +10,16 @@
 use std::{collections::HashSet, sync::Arc, vec};
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{
-    Appended, Declared, Event, Journal, JournalError, NewEvent, NewSession, Page, Presented,
+    Appended, Declared, Event, Journal, JournalError, NewEvent, NewSession, Once, Page, Presented,
     Referenced, Session, Source, Window,
     record::{self, Contents, Link},
 };
 use crate::{
-    control::{Control, ControlError, Tx, rusqlite},
+    control::{Control, ControlError, Recalled, Tx, rusqlite},
     model::{
         AttachmentId, AttachmentKind, AttachmentRef, ByteCount, Digest, FileName, JournalLimits,
         LogGeneration, MediaType, PrincipalId, Seq, SessionHandle, SessionId, Timestamp,
@@ -132,6 +133,25 @@ impl NativeJournal {
             }
             Ok(audit)
         })
+    }
+
+    /// Everything about an append that needs no database, before the one writer is asked.
+    fn admit(&self, events: Vec<NewEvent>) -> Result<Vec<(NewEvent, Contents)>, JournalError> {
+        let most = self.limits.events_per_append;
+        if events.is_empty() || events.len() > most {
+            return Err(JournalError::Refused(format!(
+                "an append has {} events, 1 to {most} are allowed",
+                events.len()
+            )));
+        }
+        events
+            .into_iter()
+            .map(|event| {
+                let contents = record::admit(&event, &self.limits)
+                    .map_err(|error| JournalError::Refused(error.to_string()))?;
+                Ok((event, contents))
+            })
+            .collect()
     }
 
     fn read<T>(
@@ -288,24 +308,32 @@ impl Journal for NativeJournal {
         events: Vec<NewEvent>,
         expected: Option<Seq>,
     ) -> Result<Appended, JournalError> {
-        let most = self.limits.events_per_append;
-        if events.is_empty() || events.len() > most {
-            return Err(JournalError::Refused(format!(
-                "an append has {} events, 1 to {most} are allowed",
-                events.len()
-            )));
-        }
-        // Everything that needs no database is checked before the one writer is asked.
-        let events = events
-            .into_iter()
-            .map(|event| {
-                let contents = record::admit(&event, &self.limits)
-                    .map_err(|error| JournalError::Refused(error.to_string()))?;
-                Ok((event, contents))
-            })
-            .collect::<Result<Vec<_>, JournalError>>()?;
+        let events = self.admit(events)?;
         self.control
             .write(move |tx| Append::new(tx, session, expected)?.run(events.into_iter()))
+    }
+
+    fn append_once(
+        &self,
+        session: SessionHandle,
+        events: Vec<NewEvent>,
+        expected: Option<Seq>,
+        once: Once,
+    ) -> Result<Appended, JournalError> {
+        let events = self.admit(events)?;
+        let scope = format!("{} append {session}", once.who);
+        self.control.write(move |tx| {
+            let key = once.key.as_str();
+            match tx.recall(&scope, key, &once.asked)? {
+                Recalled::Same(answer) => Answer::read(&answer),
+                Recalled::Other => Err(JournalError::KeyReused),
+                Recalled::New => {
+                    let appended = Append::new(tx, session, expected)?.run(events.into_iter())?;
+                    tx.keep(&scope, key, &once.asked, &Answer::text(&appended))?;
+                    Ok(appended)
+                }
+            }
+        })
     }
 
     fn record_upload(
@@ -549,6 +577,36 @@ impl<'t, 'c> Append<'t, 'c> {
                 record::declared_seal(&self.head, index, presented).as_bytes(),
             ))?;
         Ok(())
+    }
+}
+
+/// An answer to an append, as it is kept.
+#[derive(Deserialize, Serialize)]
+struct Answer {
+    first: Seq,
+    last: Seq,
+    head: Digest,
+}
+
+impl Answer {
+    fn text(appended: &Appended) -> String {
+        let answer = Self {
+            first: appended.first,
+            last: appended.last,
+            head: appended.head,
+        };
+        serde_json::to_string(&answer).expect("numbers and a digest have a JSON form")
+    }
+
+    fn read(text: &str) -> Result<Appended, JournalError> {
+        let answer: Self = serde_json::from_str(text)
+            .map_err(|error| JournalError::Corrupt(format!("a kept answer: {error}")))?;
+        Ok(Appended {
+            generation: LogGeneration::NATIVE,
+            first: answer.first,
+            last: answer.last,
+            head: answer.head,
+        })
     }
 }
 

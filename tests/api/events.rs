@@ -172,3 +172,44 @@ fn an_append_that_is_not_one_is_refused() {
         );
     }
 }
+
+/// Rows 46 and 47 of `spec/store.md` section 7.
+#[test]
+fn a_repeat_under_a_key_is_answered_and_appends_nothing() {
+    let server = Server::start();
+    let session = server.session(&[&server.alice]);
+    let events = format!("{session}/events");
+    let token = Some(server.host.token.as_str());
+    let append = |keys: &[&str], body: &serde_json::Value| {
+        let json = ("Content-Type", "application/json");
+        let mut fields = vec![json];
+        fields.extend(keys.iter().map(|key| ("Idempotency-Key", *key)));
+        server.ask_with("POST", &events, token, &fields, body.to_string().as_bytes())
+    };
+    // Without a time: the repeat is made later.
+    let body = json!({"expectedSeq": 0, "events": [{"type": "note", "data": {}}]});
+    let first = append(&["k-1"], &body);
+    assert_eq!(first.status, 201, "{}", first.text());
+    let again = append(&["k-1"], &body);
+    assert_eq!((again.status, again.json()), (201, first.json()));
+    let reused = append(&["k-1"], &json!({"events": [{"type": "note", "data": {}}]}));
+    assert_eq!(
+        (reused.status, reused.code()),
+        (422, "idempotency-key-reused".to_owned())
+    );
+    let stale = append(&["k-2"], &body);
+    assert_eq!(
+        (stale.status, stale.code()),
+        (409, "seq-mismatch".to_owned())
+    );
+    for malformed in [&[""][..], &["a b"], &["k-1", "k-1"]] {
+        let refused = append(malformed, &body);
+        assert_eq!(
+            (refused.status, refused.code()),
+            (400, "malformed".to_owned()),
+            "{malformed:?}"
+        );
+    }
+    let page = server.get(&events, &server.alice).json();
+    assert_eq!(page["events"].as_array().unwrap().len(), 1);
+}

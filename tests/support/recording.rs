@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use holdfast::{
     journal::{
-        Appended, Declared, Journal, JournalError, NewEvent, NewSession, Page, Referenced, Session,
-        Source, Window,
+        Appended, Declared, Journal, JournalError, NewEvent, NewSession, Once, Page, Referenced,
+        Session, Source, Window,
     },
     model::{
         AttachmentId, AttachmentRef, ByteCount, FileName, LogGeneration, Seq, SessionHandle,
@@ -97,6 +97,17 @@ impl Journal for RecordingJournal {
     ) -> Result<Appended, JournalError> {
         self.calls.note("journal.append");
         self.inner.append(session, events, expected)
+    }
+
+    fn append_once(
+        &self,
+        session: SessionHandle,
+        events: Vec<NewEvent>,
+        expected: Option<Seq>,
+        once: Once,
+    ) -> Result<Appended, JournalError> {
+        self.calls.note("journal.append_once");
+        self.inner.append_once(session, events, expected, once)
     }
 
     fn record_upload(
