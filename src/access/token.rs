@@ -145,7 +145,7 @@ mod tests {
         for other in [
             code,
             text.to_uppercase(),
-            text[..66].to_owned(),
+            text.chars().take(66).collect(),
             String::new(),
         ] {
             assert!(Token::parse(&other).is_none(), "{other}");
@@ -157,7 +157,10 @@ mod tests {
     fn a_token_does_not_show_itself() {
         let token = Token::draw().unwrap();
         let shown = format!("{token:?} {:?}", token.fingerprint());
-        assert!(!shown.contains(&token.reveal()[3..]), "{shown}");
+        assert!(
+            !shown.contains(token.reveal().trim_start_matches("hf_")),
+            "{shown}"
+        );
     }
 
     #[test]

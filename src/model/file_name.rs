@@ -45,15 +45,11 @@ impl FileName {
     /// The rule for image names of a DSH home (`spec/dsh.md` section 2), the wider of its two.
     pub fn parse(text: &str) -> Result<Self, ParseFileNameError> {
         match text {
-            "" | "." | ".." => return Err(ParseFileNameError::Empty),
-            text if text.contains(['/', '\\']) => return Err(ParseFileNameError::Separator),
-            text if text.chars().any(|c| c.is_ascii_control()) => {
-                return Err(ParseFileNameError::Control);
-            }
-            text if text.trim() != text => return Err(ParseFileNameError::Blank),
-            text if text.encode_utf16().count() > MAX_UNITS => {
-                return Err(ParseFileNameError::TooLong);
-            }
+            "" | "." | ".." => Err(ParseFileNameError::Empty),
+            text if text.contains(['/', '\\']) => Err(ParseFileNameError::Separator),
+            text if text.chars().any(|c| c.is_ascii_control()) => Err(ParseFileNameError::Control),
+            text if text.trim() != text => Err(ParseFileNameError::Blank),
+            text if text.encode_utf16().count() > MAX_UNITS => Err(ParseFileNameError::TooLong),
             text => Ok(Self(text.into())),
         }
     }

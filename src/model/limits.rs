@@ -63,13 +63,13 @@ impl Default for Limits {
             request_head: ByteCount::kib(32),
             request_fields: 100,
             head_deadline: Duration::from_secs(30),
-            stall: Duration::from_secs(60),
+            stall: Duration::from_mins(1),
             minimum_rate: ByteCount::ZERO,
             connections: 1024,
             connections_per_address: 512,
             requests_per_principal: 64,
             drain: Duration::from_secs(30),
-            verified_for: Duration::from_secs(60),
+            verified_for: Duration::from_mins(1),
             journal: JournalLimits::default(),
         }
     }

@@ -89,6 +89,7 @@ impl RelPath {
     }
 
     /// The components in order, at least one.
+    #[must_use]
     pub fn components(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
         self.0.split(|&byte| byte == b'/')
     }

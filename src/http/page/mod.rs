@@ -48,7 +48,8 @@ pub(super) struct OwnPage(());
 
 impl OwnPage {
     /// The policy of the page's files.
-    pub(super) fn policy(&self) -> HeaderValue {
+    pub(super) fn policy(self) -> HeaderValue {
+        let Self(()) = self;
         POLICY
     }
 }

@@ -602,7 +602,10 @@ mod tests {
         let (lines, end) = read(&stray, Encoding::Zstd, Place::default(), &limits);
         assert_eq!(
             (lines.len(), end),
-            (3, Ok(Some(End::InFrame(packed.len() as u64))))
+            (
+                3,
+                Ok(Some(End::InFrame(ByteCount::from(packed.len()).get())))
+            )
         );
         stray.push(b'd');
         let (_, end) = read(&stray, Encoding::Zstd, Place::default(), &limits);
