@@ -15,7 +15,7 @@
 use std::{
     fs::File,
     io,
-    os::fd::{AsFd, AsRawFd as _, OwnedFd},
+    os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd},
     path::Path,
 };
 
@@ -205,6 +205,12 @@ impl ForeignDir {
         let handle = rustix::fs::openat(&self.0, name, flags, Mode::empty())?;
         let stat = rustix::fs::fstat(&handle)?;
         Ok((handle, stat))
+    }
+}
+
+impl AsFd for ForeignDir {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 

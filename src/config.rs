@@ -28,6 +28,7 @@ use toml::{
 };
 
 use crate::{
+    access::PrincipalName,
     gate::Mode,
     model::{ByteCount, JournalLimits, Limits},
 };
@@ -68,8 +69,44 @@ pub struct Config {
     pub deliverables: Mode,
     /// The directories whose files may be presented, in the file's order.
     pub roots: Vec<RootConfig>,
+    /// The DSH homes whose sessions are served as well, in the file's order.
+    pub homes: Vec<HomeConfig>,
     /// Every bound.
     pub limits: Limits,
+}
+
+/// One `[[dsh]]`: a DSH home that is read in place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HomeConfig {
+    /// Its name in messages and in the database: with another name its sessions get other handles.
+    pub name: RootName,
+    /// The home; it may be or contain links, and is resolved once, at start.
+    pub path: PathBuf,
+    /// Where its sessions lie, if not in `sessions` in the home.
+    pub sessions: Option<PathBuf>,
+    /// Where its attachments lie, if not in `attachments` in the home.
+    pub attachments: Option<PathBuf>,
+    /// The names of the users who may read every session of it.
+    pub owners: Vec<PrincipalName>,
+    /// The name of the one host that may act for its sessions.
+    pub host: Option<PrincipalName>,
+}
+
+impl HomeConfig {
+    /// The home at `path`, called `name`, for one user.
+    ///
+    /// # Errors
+    /// What a name is, when `name` is none.
+    pub fn of(name: &str, path: PathBuf, owner: PrincipalName) -> Result<Self, &'static str> {
+        Ok(Self {
+            name: RootName::parse(name)?,
+            path,
+            sessions: None,
+            attachments: None,
+            owners: vec![owner],
+            host: None,
+        })
+    }
 }
 
 /// One `[[root]]`.
@@ -214,9 +251,22 @@ impl Config {
         if let Some((i, root)) = twice {
             return Err(ConfigError::Invalid {
                 path: file.to_owned(),
-                line: line_of_root(text, i),
+                line: line_of_entry(text, "root", i),
                 key: format!("root[{i}].name"),
                 message: format!("there is a root `{}` already", root.name.as_str()),
+            });
+        }
+        let homes = written.dsh.iter().enumerate();
+        if let Some((i, home)) = homes.clone().find(|(i, home)| {
+            homes
+                .clone()
+                .any(|(j, other)| j < *i && other.name == home.name)
+        }) {
+            return Err(ConfigError::Invalid {
+                path: file.to_owned(),
+                line: line_of_entry(text, "dsh", i),
+                key: format!("dsh[{i}].name"),
+                message: format!("there is a home `{}` already", home.name.as_str()),
             });
         }
         let base = file.parent().unwrap_or(Path::new(""));
@@ -262,6 +312,8 @@ struct Settings {
     #[serde(default)]
     root: Vec<RootSettings>,
     #[serde(default)]
+    dsh: Vec<HomeSettings>,
+    #[serde(default)]
     limits: LimitSettings,
 }
 
@@ -276,6 +328,17 @@ struct DeliverablesSettings {
 struct RootSettings {
     name: RootName,
     path: Place,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HomeSettings {
+    name: RootName,
+    home: Place,
+    sessions: Option<Place>,
+    attachments: Option<Place>,
+    owners: Vec<Named>,
+    host: Option<Named>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -328,6 +391,18 @@ impl Settings {
                 .map(|root| RootConfig {
                     name: root.name,
                     path: base.join(root.path.0),
+                })
+                .collect(),
+            homes: self
+                .dsh
+                .into_iter()
+                .map(|home| HomeConfig {
+                    name: home.name,
+                    path: base.join(home.home.0),
+                    sessions: home.sessions.map(|place| base.join(place.0)),
+                    attachments: home.attachments.map(|place| base.join(place.0)),
+                    owners: home.owners.into_iter().map(|owner| owner.0).collect(),
+                    host: home.host.map(|host| host.0),
                 })
                 .collect(),
             limits: self.limits.into_limits(),
@@ -544,11 +619,11 @@ fn encloses(span: &Range<usize>, at: usize) -> bool {
     span.contains(&at)
 }
 
-/// The line of the `i`th root's name.
-fn line_of_root(text: &str, i: usize) -> usize {
+/// The line of the name of the `i`th entry under `key`.
+fn line_of_entry(text: &str, key: &str, i: usize) -> usize {
     let at = DeTable::parse(text).ok().and_then(|table| {
-        let roots = table.get_ref().get("root")?.get_ref().as_array()?;
-        let name = roots.get(i)?.get_ref().as_table()?.get("name")?;
+        let entries = table.get_ref().get(key)?.get_ref().as_array()?;
+        let name = entries.get(i)?.get_ref().as_table()?.get("name")?;
         Some(name.span().start)
     });
     line_of(text, at.unwrap_or(0))
@@ -563,6 +638,9 @@ struct Loopback(SocketAddr);
 /// A path that is not empty.
 #[derive(Debug)]
 struct Place(PathBuf);
+/// The name of a principal.
+#[derive(Debug)]
+struct Named(PrincipalName);
 /// A number of bytes: `4096`, `"64KiB"`, `"1GiB"`.
 #[derive(Debug)]
 struct Size(ByteCount);
@@ -607,6 +685,7 @@ from_text! {
         text if text.contains('\0') => Err("a path has no NUL"),
         text => Ok(Self(text.into())),
     };
+    Named: |text: &str| PrincipalName::parse(text).map(Self);
     Life: |text: &str| match parse_span(text) {
         Some(span) if span.is_zero() || span > Duration::from_hours(24) => {
             Err("a time span is from 1ms to 24h")

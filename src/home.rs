@@ -6,7 +6,11 @@
 
 #![forbid(unsafe_code)]
 
-use std::{io, path::Path};
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd},
+    path::Path,
+};
 
 use crate::beneath::{BeneathError, ForeignDir};
 
@@ -50,6 +54,16 @@ impl DshHome {
     pub fn with_attachments(mut self, path: &Path) -> io::Result<Self> {
         self.attachments = Some(ForeignDir::open_configured(path)?);
         Ok(self)
+    }
+
+    /// The configured directories, to be kept apart from ours.
+    pub(crate) fn directories(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let configured = [
+            Some(&self.home),
+            self.sessions.as_ref(),
+            self.attachments.as_ref(),
+        ];
+        configured.into_iter().flatten().map(AsFd::as_fd)
     }
 
     /// The directory of the project folders.

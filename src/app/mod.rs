@@ -21,10 +21,11 @@ use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    access::{Access, AccessError, random_bits},
-    config::{Config, PublicUrl, RootConfig},
+    access::{Access, AccessError, PrincipalKind, PrincipalName, random_bits},
+    config::{Config, HomeConfig, PublicUrl, RootConfig},
     control::{Control, ControlError},
     gate::Gate,
+    home::DshHome,
     http::{
         self, AllowedHosts,
         local::Local,
@@ -32,16 +33,21 @@ use crate::{
         semantics::AuthorityError,
         server::{self, Listener, Traffic},
     },
-    journal::{Journal, native::NativeJournal},
+    journal::{
+        Journal, Sources,
+        dsh::{DshLimits, DshOwners, DshSource},
+        native::NativeJournal,
+    },
     model::{Clock, Limits, SystemClock},
     pinned::{PinnedError, Policy, Root},
     store::{
         Store, StoreError,
+        dsh::DshObjects,
         layout::{DataDir, LayoutError},
         local::{LocalOptions, LocalStore},
         verified::Verifier,
     },
-    transfer::{HostIdentity, Parts, Pools},
+    transfer::{Attachments, HostIdentity, Parts, Pools},
 };
 
 /// The name of the owner-only socket in the data directory.
@@ -61,6 +67,15 @@ pub enum AppError {
         /// Why.
         #[source]
         source: PinnedError,
+    },
+    /// A DSH home cannot be served.
+    #[error("DSH home `{name}`")]
+    Home {
+        /// Its name.
+        name: String,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// Two directories overlap that must not.
     #[error("{inner} lies in {outer}: whoever writes there could reach it")]
@@ -121,6 +136,7 @@ pub struct HeldRoot {
 pub struct Opened {
     data: DataDir,
     roots: Vec<HeldRoot>,
+    homes: Vec<(HomeConfig, DshHome)>,
 }
 
 impl Opened {
@@ -149,7 +165,12 @@ impl Opened {
         }
         let data = DataDir::open(&config.data)?;
         apart(data.dir(), &roots)?;
-        Ok(Self { data, roots })
+        let homes = config
+            .homes
+            .iter()
+            .map(|home| Ok((home.clone(), open_home(home, &data)?)))
+            .collect::<Result<_, AppError>>()?;
+        Ok(Self { data, roots, homes })
     }
 
     /// The roots.
@@ -173,6 +194,49 @@ fn hold(root: &RootConfig) -> Result<HeldRoot, AppError> {
         root: held,
         is_our_own: facts.st_uid == rustix::process::geteuid().as_raw(),
     })
+}
+
+/// Opens a DSH home and keeps it and the data directory apart.
+fn open_home(home: &HomeConfig, data: &DataDir) -> Result<DshHome, AppError> {
+    let opened = (|| -> io::Result<DshHome> {
+        let mut opened = DshHome::open(&home.path)?;
+        if let Some(sessions) = &home.sessions {
+            opened = opened.with_sessions(sessions)?;
+        }
+        if let Some(attachments) = &home.attachments {
+            opened = opened.with_attachments(attachments)?;
+        }
+        Ok(opened)
+    })();
+    let opened = opened.map_err(|error| no_home(home, error))?;
+    let called = format!("DSH home `{}`", home.name.as_str());
+    let ours = "the data directory".to_owned();
+    let compared = failed("comparing directories");
+    let overlap = (|| -> io::Result<Option<(String, String)>> {
+        for directory in opened.directories() {
+            if overlap::is_within(data.dir(), directory)? {
+                return Ok(Some((ours, called)));
+            }
+            if overlap::is_within(directory, data.dir())? {
+                return Ok(Some((called, ours)));
+            }
+        }
+        Ok(None)
+    })();
+    match overlap.map_err(compared)? {
+        Some((inner, outer)) => Err(AppError::Overlap { inner, outer }),
+        None => Ok(opened),
+    }
+}
+
+fn no_home(
+    home: &HomeConfig,
+    source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+) -> AppError {
+    AppError::Home {
+        name: home.name.as_str().to_owned(),
+        source: source.into(),
+    }
 }
 
 fn open_directory(path: &Path) -> io::Result<OwnedFd> {
@@ -210,6 +274,7 @@ fn outside(ours: impl AsFd, called: &str, held: &HeldRoot) -> Result<(), AppErro
 pub struct Service {
     app: http::App,
     parts: Arc<Parts>,
+    sources: Arc<Sources>,
     limits: Limits,
     listen: SocketAddr,
     admin: Option<SocketAddr>,
@@ -241,11 +306,12 @@ impl Service {
         }
         let store: Arc<dyn Store> =
             Arc::new(LocalStore::open(&opened.data, LocalOptions::default())?);
-        let journal: Arc<dyn Journal> = Arc::new(NativeJournal::new(
+        let sources = Arc::new(Sources::new(Arc::new(NativeJournal::new(
             Arc::clone(&control),
             limits.journal.clone(),
             limits.session_bytes,
-        ));
+        ))));
+        let journal: Arc<dyn Journal> = Arc::clone(&sources) as Arc<dyn Journal>;
         let parts = Arc::new(Parts {
             access: Arc::new(Access::new(
                 Arc::clone(&control),
@@ -258,19 +324,76 @@ impl Service {
             pools: Pools::new(processors()).map_err(failed("starting threads"))?,
             limits: Arc::new(limits.clone()),
             control,
+            attachments: Arc::new(Attachments::new(Arc::clone(&store))),
             store,
             journal,
             clock,
         });
         let hosts = AllowedHosts::with(names(config).iter().map(String::as_str))?;
-        Ok(Self {
+        let mut opened = opened;
+        let homes = std::mem::take(&mut opened.homes);
+        let service = Self {
             app: http::App::new(Arc::clone(&parts), hosts),
             parts,
+            sources,
             limits,
             listen: config.listen,
             admin: config.admin,
             opened,
-        })
+        };
+        for (home, held) in homes {
+            service.serve_held(&home, held)?;
+        }
+        Ok(service)
+    }
+
+    /// Opens a DSH home and serves its sessions beside the native ones. Blocks.
+    ///
+    /// # Errors
+    /// [`AppError::Home`], [`AppError::Overlap`].
+    pub fn serve_home(&self, home: &HomeConfig) -> Result<(), AppError> {
+        let held = open_home(home, &self.opened.data)?;
+        self.serve_held(home, held)
+    }
+
+    fn serve_held(&self, home: &HomeConfig, held: DshHome) -> Result<(), AppError> {
+        let principal = |name: &PrincipalName, kind: PrincipalKind| {
+            let found = self.parts.access.principal_named(name);
+            match found {
+                Ok(found) if found.kind == kind => Ok(found.id),
+                Ok(_) | Err(AccessError::Hidden) => {
+                    let what = format!("there is no {} `{name}`", kind.as_str());
+                    Err(no_home(home, what))
+                }
+                Err(error) => Err(AppError::Access(error)),
+            }
+        };
+        let owners = home.owners.iter();
+        let owners = DshOwners {
+            owners: owners
+                .map(|name| principal(name, PrincipalKind::User))
+                .collect::<Result<_, _>>()?,
+            host: match &home.host {
+                Some(name) => Some(principal(name, PrincipalKind::Host)?),
+                None => None,
+            },
+        };
+        let held = Arc::new(held);
+        let source = DshSource::open(
+            Arc::clone(&self.parts.control),
+            Arc::clone(&held),
+            home.name.as_str(),
+            owners,
+            DshLimits::default(),
+        );
+        let source = Arc::new(source.map_err(|error| no_home(home, error))?);
+        let watch = source.watch().map_err(failed("starting threads"))?;
+        let objects = DshObjects::new(held);
+        self.parts
+            .attachments
+            .add(Arc::clone(&source), objects, watch);
+        self.sources.add(source);
+        Ok(())
     }
 
     /// What answers on the owner-only ways in.

@@ -92,6 +92,12 @@ pub(super) struct Reach {
 /// `up`.
 #[derive(Debug, Args)]
 pub(super) struct Up {
+    /// Serve the sessions of this DSH home as well; nothing is ever written there
+    #[arg(long, value_name = "DIR")]
+    pub(super) dsh_home: Option<PathBuf>,
+    /// The user who may read them, and whom the printed token and link are for
+    #[arg(long, value_name = "NAME", default_value = "you")]
+    pub(super) owner: String,
     /// The address to listen on instead of the configured one; port 0 is any free port
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(super) listen: Option<SocketAddr>,

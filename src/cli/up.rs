@@ -21,14 +21,15 @@ use super::{
 use crate::{
     access::PrincipalKind,
     app::Service,
-    config::Config,
+    config::{Config, HomeConfig},
     model::{Clock as _, PrincipalId, SessionHandle, SystemClock},
 };
 
 /// The names of the demo's principals.
 const OPERATOR: &str = "operator";
 const HOST: &str = "demo-host";
-const USER: &str = "you";
+/// What the home of `--dsh-home` is called.
+const HOME: &str = "home";
 /// The demo session's own id.
 const SESSION: &str = "demo";
 /// The uploaded file.
@@ -73,7 +74,7 @@ pub(super) fn run(common: &Common, up: &Up, output: Output) -> Result<(), Failur
     let access = service.access();
     setup::principal(access, PrincipalKind::Operator, OPERATOR)?;
     setup::principal(access, PrincipalKind::Host, HOST)?;
-    let user = setup::principal(access, PrincipalKind::User, USER)?;
+    let user = setup::principal(access, PrincipalKind::User, &up.owner)?;
     let failed = |error: &dyn std::error::Error| Failure::new(Exit::Failed, error.to_string());
     let token = access
         .issue_token(user.id, "holdfast up", Some(TOKEN_LIFE))
@@ -84,6 +85,11 @@ pub(super) fn run(common: &Common, up: &Up, output: Output) -> Result<(), Failur
         .issue_login_code(user.id, CODE_LIFE)
         .map_err(|error| failed(&error))?
         .reveal();
+    if let Some(path) = &up.dsh_home {
+        let home = HomeConfig::of(HOME, path.clone(), user.name.clone())
+            .map_err(|why| Failure::new(Exit::Usage, why))?;
+        service.serve_home(&home).map_err(|error| opening(&error))?;
+    }
     let listen = config.listen;
     serve::on_runtime(async move {
         let client = Client::new(Transport::Here(service.local()), None, Some(HOST))?;

@@ -572,7 +572,12 @@ impl Problem {
                     ..Facts::default()
                 })
             }
-            JournalError::Corrupt(_) | JournalError::NotDurable => Self::new(Code::Journal),
+            // Says which row, and what is wrong with it; only those who may read the log get here.
+            JournalError::Corrupt(reason) => Self::new(Code::Journal).with_facts(Facts {
+                reason: Some(bounded(reason.clone())),
+                ..Facts::default()
+            }),
+            JournalError::NotDurable => Self::new(Code::Journal),
             JournalError::Full => Self::new(Code::DiskFull),
             JournalError::Busy => Self::new(Code::Busy),
             JournalError::Io { .. } => Self::new(Code::Internal),

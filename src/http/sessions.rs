@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     access::random_bits,
-    journal::{NewSession, Session},
+    journal::{JournalError, NewSession, Session},
     model::{PrincipalId, SessionHandle, SessionId},
     transfer::TransferError,
 };
@@ -127,6 +127,8 @@ pub(super) async fn list(
             for handle in own {
                 match journal.session(handle) {
                     Ok(session) => body.sessions.push(SessionBody::from(&session)),
+                    // Gone since it was listed.
+                    Err(JournalError::NotFound) => {}
                     // One bad log must not hide the others.
                     Err(error) => {
                         tracing::warn!(session = %handle, %error, "a session cannot be listed");

@@ -14,7 +14,7 @@ use crate::{
     gate::Gate,
     journal::{Referenced, Window},
     model::{AttachmentKind, SessionHandle},
-    store::{Store, StoreError},
+    store::{Objects, StoreError},
     transfer::TransferError,
 };
 
@@ -163,7 +163,7 @@ pub(super) async fn read(
     referenced.truncate(most);
     let deliverables_have_more = declared.len() > most;
     declared.truncate(most);
-    let store = app.parts.store.clone();
+    let objects = app.parts.attachments.of(handle);
     let files = app
         .parts
         .pools
@@ -171,7 +171,7 @@ pub(super) async fn read(
         .run(move || {
             referenced
                 .iter()
-                .map(|one| FileBody::of(&session_href(handle), one, store.as_ref()))
+                .map(|one| FileBody::of(&session_href(handle), one, objects.as_ref()))
                 .collect::<Vec<_>>()
         })
         .await?;
@@ -201,7 +201,7 @@ pub(super) async fn read(
 impl FileBody {
     /// A reference with what the store says of it now. One object lost or damaged marks its own row
     /// and no other; a download verifies again.
-    fn of(session: &str, one: &Referenced, store: &dyn Store) -> Self {
+    fn of(session: &str, one: &Referenced, objects: &dyn Objects) -> Self {
         let reference = &one.reference;
         let name = reference.name.as_ref().map(ToString::to_string);
         let mut href = format!("{session}/attachments/{}", reference.id);
@@ -221,7 +221,7 @@ impl FileBody {
             },
             media_type: reference.kind.media_type().as_str(),
             seq: one.seq.get(),
-            state: match store.open(reference) {
+            state: match objects.open(reference) {
                 Ok(_opened) => "available",
                 Err(StoreError::NotFound(_)) => "lost",
                 Err(StoreError::NotAnObject(_) | StoreError::LengthMismatch { .. }) => "damaged",

@@ -14,12 +14,14 @@ pub mod native;
 mod once;
 pub mod record;
 pub mod references;
+mod sources;
 
 use std::fmt;
 
 pub use error::JournalError;
 pub use event::{Event, EventType, NewEvent, ParseEventTypeError, Presented};
 pub use once::{Once, ParseRetryKeyError, RetryKey};
+pub use sources::Sources;
 
 use crate::model::{
     AttachmentId, AttachmentRef, ByteCount, Digest, FileName, LogGeneration, PrincipalId, Seq,

@@ -47,7 +47,7 @@ pub async fn open(
             access.attachment(&session, id, name.as_ref())
         })
         .await??;
-    let objects = parts.store.clone();
+    let objects = parts.attachments.of(session);
     let opening = move || {
         let blob = objects.open(&reference)?;
         Ok(Opened { reference, blob })

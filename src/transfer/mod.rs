@@ -8,8 +8,10 @@
 
 pub mod attachment;
 mod error;
+mod homes;
 mod parts;
 pub mod upload;
 
 pub use error::TransferError;
+pub use homes::Attachments;
 pub use parts::{HostIdentity, Parts, Pools};

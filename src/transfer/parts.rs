@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use super::Attachments;
 use crate::{
     access::Access,
     control::{Control, ControlError},
@@ -21,6 +22,8 @@ pub struct Parts {
     pub journal: Arc<dyn Journal>,
     /// The bytes.
     pub store: Arc<dyn Store>,
+    /// Where the attachments of each session are opened from.
+    pub attachments: Arc<Attachments>,
     /// Checks content before it is sent.
     pub verifier: Arc<Verifier>,
     /// Whether declared paths may be read.

@@ -24,7 +24,7 @@ use holdfast::{
         local::{LocalOptions, LocalStore},
         verified::Verifier,
     },
-    transfer::{HostIdentity, Parts, Pools},
+    transfer::{Attachments, HostIdentity, Parts, Pools},
 };
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
@@ -337,6 +337,7 @@ fn parts(data: &DataDir, limits: &Limits, clock: &ManualClock, calls: &Calls) ->
         identity: HostIdentity::start(&control, [7; 16]).unwrap(),
         control,
         journal,
+        attachments: Arc::new(Attachments::new(Arc::clone(&store))),
         store,
         verifier: Arc::new(Verifier::new(limits).unwrap()),
         gate: Arc::new(Gate::unproven(Mode::MetadataOnly)),

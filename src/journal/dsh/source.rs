@@ -331,8 +331,8 @@ impl DshSource {
             .map_or_else(String::new, |host| host.to_string());
         self.control.write(move |tx| {
             let mut insert = tx.prepare_cached(
-                "INSERT INTO sessions (handle, source, own_id, host, created_at, head)
-                 VALUES (?1, ?2, ?3, ?4, ?5, zeroblob(32))",
+                "INSERT INTO sessions (handle, source, own_id, host, created_at)
+                 VALUES (?1, ?2, ?3, ?4, ?5)",
             )?;
             for New { handle, own_id, at } in batch {
                 insert.execute(params![handle.to_string(), source, own_id, host, at])?;
