@@ -26,7 +26,7 @@ fn open(bench: &Bench, log: &str) -> Open {
     bench.open(opened.with_sessions(&home.join(sessions)).unwrap())
 }
 
-fn expected() -> Vec<Value> {
+pub(crate) fn expected() -> Vec<Value> {
     let text = fs::read_to_string(data().join("expected-references.json")).unwrap();
     let mut all: Value = serde_json::from_str(&text).unwrap();
     let Value::Array(logs) = all["logs"].take() else {

@@ -11,4 +11,17 @@ mod damaged;
 mod fixtures;
 mod growing;
 mod hostile;
+mod over_http;
+#[expect(
+    dead_code,
+    reason = "shared with the tests of the command line, which need more"
+)]
+#[path = "../cli/program.rs"]
+mod program;
 mod support;
+#[expect(
+    dead_code,
+    reason = "shared with the tests of the command line, which need more"
+)]
+#[path = "../cli/wire.rs"]
+mod wire;
