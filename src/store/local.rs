@@ -63,8 +63,7 @@ impl Default for LocalOptions {
     }
 }
 
-/// A step of the commit protocol without which a test must fail.
-#[cfg(feature = "_seams")]
+/// A step of the commit protocol without which a test must fail. Only tests can ask for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Omit {
     /// The content is not flushed before it gets its name.
@@ -96,6 +95,8 @@ pub struct LocalStore {
     pins: Arc<Pins>,
     degraded: AtomicBool,
     recovery: Recovery,
+    /// The step that a crash test left out; none in a release.
+    omit: Option<Omit>,
     options: LocalOptions,
 }
 
@@ -183,6 +184,10 @@ impl LocalStore {
             pins: Arc::default(),
             degraded: AtomicBool::new(false),
             recovery: Recovery::default(),
+            #[cfg(feature = "_seams")]
+            omit: options.omit,
+            #[cfg(not(feature = "_seams"))]
+            omit: None,
             options,
         };
         store.recovery = Recovery {
@@ -294,23 +299,8 @@ impl LocalStore {
             .map_err(|errno| StoreError::from_io("trying the filesystem", errno.into()))
     }
 
-    fn omits(&self, step: Step) -> bool {
-        #[cfg(feature = "_seams")]
-        {
-            let omitted = match self.options.omit {
-                Some(Omit::FileFsync) => Some(Step::FlushFile),
-                Some(Omit::DirFsync) => Some(Step::FlushDir),
-                Some(Omit::Pin) => Some(Step::Pin),
-                None => None,
-            };
-            omitted == Some(step)
-        }
-        #[cfg(not(feature = "_seams"))]
-        {
-            match step {
-                Step::FlushFile | Step::FlushDir | Step::Pin => false,
-            }
-        }
+    fn omits(&self, step: Omit) -> bool {
+        self.omit == Some(step)
     }
 
     pub(crate) fn ensure_writable(&self) -> Result<(), StoreError> {
@@ -329,14 +319,14 @@ impl LocalStore {
     }
 
     fn flush_file(&self, file: &File) -> Result<(), StoreError> {
-        if self.omits(Step::FlushFile) {
+        if self.omits(Omit::FileFsync) {
             return Ok(());
         }
         rustix::fs::fsync(file).map_err(|errno| self.flush_failed("flushing the content", errno))
     }
 
     pub(crate) fn flush_dir(&self, dir: &Dir) -> Result<(), StoreError> {
-        if self.omits(Step::FlushDir) {
+        if self.omits(Omit::DirFsync) {
             return Ok(());
         }
         rustix::fs::fsync(dir).map_err(|errno| self.flush_failed("flushing a name", errno))
@@ -485,7 +475,7 @@ impl LocalStore {
             {
                 // Name and pin are one step for whoever collects.
                 let _shard = self.hold_shard(&digest);
-                if !self.omits(Step::Pin) {
+                if !self.omits(Omit::Pin) {
                     pin.get_or_insert_with(|| Pin::new(&self.pins, digest));
                 }
                 match files::link(spool.file(), shard, &name) {
@@ -517,13 +507,6 @@ impl LocalStore {
 
 /// The start of the name of a file that [`LocalStore::open`] makes and removes.
 const PROBE: &str = "probe-";
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
-    FlushFile,
-    FlushDir,
-    Pin,
-}
 
 /// What is wrong with the copy that is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
