@@ -208,7 +208,8 @@ pub fn html(report: &Report) -> String {
 }
 
 const STYLE: &str = "
-:root { color-scheme: light dark; --ok: #2f8f5b; --no: #8a93a0; --bad: #c8372d; --odd: #c98a14;
+:root { color-scheme: light dark; --ok: #2f8f5b; --no: #8a93a0; --bad: #c8372d; --odd: #c98a14; --hung: #8a4fc0;
+  --over: #4a7fc1;
   --line: #8883; }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.5rem; margin: 0 0 .25rem; overflow-wrap: anywhere; }
@@ -396,8 +397,10 @@ fn colour(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Inside => "--ok",
         Verdict::Refused => "--no",
-        Verdict::Escaped | Verdict::Hung => "--bad",
-        Verdict::Torn | Verdict::OverLimit => "--odd",
+        Verdict::Escaped => "--bad",
+        Verdict::Torn => "--odd",
+        Verdict::Hung => "--hung",
+        Verdict::OverLimit => "--over",
     }
 }
 

@@ -353,11 +353,21 @@ impl Report {
     pub fn conclude(&self) -> (Conclusion, Vec<String>) {
         let claims = self.subject.claims;
         let mut lost: Vec<String> = Vec::new();
-        for row in self.matrix.iter().filter(|row| row.counts.is_lost(claims)) {
-            lost.push(format!(
-                "{} lost to {} in {}",
-                self.subject.name, row.attack, row.mode
-            ));
+        for attack in Attack::ALL {
+            let is_lost = |row: &&Row| row.attack == attack && row.counts.is_lost(claims);
+            let modes: Vec<&str> = self
+                .matrix
+                .iter()
+                .filter(is_lost)
+                .map(|row| row.mode.name())
+                .collect();
+            if !modes.is_empty() {
+                lost.push(format!(
+                    "{} lost to {attack} in {}",
+                    self.subject.name,
+                    modes.join(", ")
+                ));
+            }
         }
         if !lost.is_empty() {
             return (Conclusion::Broken, lost);

@@ -220,6 +220,13 @@ impl Tally {
         self.claims
     }
 
+    /// Reads counted for `attack`.
+    pub(crate) fn reads_of(&self, attack: Attack) -> u64 {
+        self.rows
+            .get(&attack)
+            .map_or(0, |(row, _)| row.counts.total())
+    }
+
     /// Reads that succeeded and that were refused while names were changing.
     pub(crate) fn outcomes_of_names(&self) -> (u64, u64) {
         let names = self

@@ -94,7 +94,8 @@ pub(crate) enum Until {
     Time,
     /// As soon as the reader lost; after ten times its time at the latest.
     Beaten,
-    /// After its time, once reads both succeeded and were refused; ten times at the latest.
+    /// After its time, once each attack had its turn and reads both succeeded and were refused; ten
+    /// times at the latest.
     BothOutcomes,
 }
 
@@ -192,7 +193,7 @@ pub(crate) fn explore(
             share(elapsed.min(time)),
             share(time),
         );
-        if !plan.goes_on()? || is_over(elapsed, time, until, reader, &tally) {
+        if !plan.goes_on()? || is_over(elapsed, time, until, reader, &attacks, &tally) {
             break;
         }
         let attack = attacks
@@ -244,6 +245,7 @@ fn is_over(
     time: Duration,
     until: Until,
     reader: &Reader,
+    attacks: &[Attack],
     tally: &Tally,
 ) -> bool {
     let is_beaten = tally.counts().is_lost(reader.claims());
@@ -256,7 +258,8 @@ fn is_over(
         Until::BothOutcomes => {
             let (inside, refused) = tally.outcomes_of_names();
             let is_two_sided = inside.min(refused) >= reader.enough();
-            elapsed >= time && (is_two_sided || is_beaten)
+            let is_complete = attacks.iter().all(|attack| tally.reads_of(*attack) > 0);
+            elapsed >= time && is_complete && (is_two_sided || is_beaten)
         }
     }
 }
@@ -376,7 +379,8 @@ fn storm(
 }
 
 fn judge(cell: &Cell, batch: Batch, tally: &mut Tally) {
-    let mut sightings = batch.sightings;
+    // One that was let go may be noticed twice; a read opens the FIFO once.
+    let mut sightings = batch.sightings.min(batch.answers.len() as u64);
     for answer in batch.answers {
         let verdict = oracle::judge_stormed(cell, &answer, tally.claims());
         let judged = Judged {

@@ -175,7 +175,9 @@ fn run_one(
         answer.ending = Ending::Hung;
     }
     let undone = script.undone;
-    let sightings = script.sightings + cell.sightings();
+    // Let go, it opens what it waited for; that is counted already.
+    let late = if script.is_held { 0 } else { cell.sightings() };
+    let sightings = script.sightings + late;
     let struck = script.struck;
     if let Some(first) = first {
         let as_rehearsed = trace
