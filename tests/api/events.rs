@@ -192,9 +192,9 @@ fn a_repeat_under_a_key_is_answered_and_appends_nothing() {
     assert_eq!(first.status, 201, "{}", first.text());
     let again = append(&["k-1"], &body);
     assert_eq!((again.status, again.json()), (201, first.json()));
-    let reused = append(&["k-1"], &json!({"events": [{"type": "note", "data": {}}]}));
+    let other = append(&["k-1"], &json!({"events": [{"type": "note", "data": {}}]}));
     assert_eq!(
-        (reused.status, reused.code()),
+        (other.status, other.code()),
         (422, "idempotency-key-reused".to_owned())
     );
     let stale = append(&["k-2"], &body);
