@@ -375,6 +375,31 @@ fn after_a_failed_flush_nothing_more_is_taken_until_the_restart() {
     }
 }
 
+/// What a failed flush leaves is for the next start to look at: closing folds and removes nothing.
+#[test]
+fn closing_after_a_failed_flush_leaves_the_write_ahead_log_as_it_is() {
+    let dir = journal_of(1);
+    let seam = |at| match at {
+        Step::HeadsFlush => Err(io::Error::other("on purpose")),
+        Step::Commit | Step::HeadsWrite => Ok(()),
+    };
+    let here = fs::File::open(dir.path()).unwrap();
+    let control = Control::open_with_seam(here, Arc::new(SystemClock), seam).unwrap();
+    let refused: Result<(), ControlError> = control.write(|tx| {
+        tx.execute("INSERT INTO meta (key, value) VALUES ('a', 'b')", [])?;
+        Ok(())
+    });
+    assert!(
+        matches!(refused, Err(ControlError::NotDurable)),
+        "{refused:?}"
+    );
+    let left = files(dir.path());
+    assert!(left.iter().all(Option::is_some), "the commit is in the log");
+    drop(control);
+    assert_eq!(files(dir.path()), left);
+    assert_eq!(restart(dir.path()), 1);
+}
+
 /// Row 39. The last line of the heads log may be cut anywhere: a start puts it back.
 #[test]
 fn a_heads_log_cut_at_any_byte_of_its_last_line_is_repaired() {
@@ -428,14 +453,15 @@ fn says(dir: &Path, what: &str) {
     assert_eq!(files(dir), before, "the evidence stays as it was");
 }
 
-/// The content of what counts as evidence.
-fn files(dir: &Path) -> Vec<Option<Vec<u8>>> {
+/// The digests of what counts as evidence; none of a file that is empty or absent.
+fn files(dir: &Path) -> Vec<Option<Digest>> {
     ["db", "db-wal", "heads.log"]
         .iter()
         .map(|name| {
-            fs::read(dir.join(name))
+            let content = fs::read(dir.join(name))
                 .ok()
-                .filter(|content| !content.is_empty())
+                .filter(|content| !content.is_empty());
+            content.map(|content| Digest::of(&content))
         })
         .collect()
 }
