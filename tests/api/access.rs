@@ -18,12 +18,12 @@ fn a_token_that_ended_or_was_revoked_is_no_token() {
     let access = &server.parts.access;
     let who = server.alice.who.id;
     let short = access
-        .issue_token(who, "short", Some(Duration::from_secs(60)))
+        .issue_token(who, "short", Some(Duration::from_mins(1)))
         .unwrap();
     let long = access.issue_token(who, "long", None).unwrap();
     let bearer = |token: &str| status(&server, &format!("Bearer {token}"));
     assert_eq!(bearer(&short.token.reveal()), 200);
-    server.clock.advance(Duration::from_secs(60));
+    server.clock.advance(Duration::from_mins(1));
     assert_eq!(bearer(&short.token.reveal()), 401);
     assert_eq!(bearer(&long.token.reveal()), 200);
     access.revoke_token(long.number).unwrap();
@@ -74,7 +74,7 @@ fn no_secret_stands_in_the_data_directory() {
     let access = &server.parts.access;
     let who = server.alice.who.id;
     let code = access
-        .issue_login_code(who, Duration::from_secs(60))
+        .issue_login_code(who, Duration::from_mins(1))
         .unwrap()
         .reveal();
     let secrets = [&server.host.token, &server.alice.token, &code].map(|text| text[3..].to_owned());
@@ -145,7 +145,7 @@ fn a_principal_with_too_many_requests_in_hand_waits_its_turn() {
     use crate::support::{Options, server::request};
     let mut options = Options::default();
     options.limits.requests_per_principal = 2;
-    let server = Server::with(options);
+    let server = Server::with(&options);
     let session = server.session(&[&server.alice, &server.bob]);
     let target = server.attach(
         &session,

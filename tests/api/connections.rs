@@ -6,7 +6,7 @@ use crate::support::{
 };
 
 fn alone() -> Server {
-    Server::with(Options {
+    Server::with(&Options {
         alone: true,
         ..Options::default()
     })

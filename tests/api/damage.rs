@@ -35,6 +35,12 @@ fn flip_bit(object: &Path, at: u64) {
     });
 }
 
+/// What it is, and how it is done to an object of the given content.
+type ObjectDamage<'a> = (&'a str, &'a dyn Fn(&Path, &[u8]));
+
+/// What it is, and how it is done to an object that is being sent.
+type TransferDamage<'a> = (&'a str, &'a dyn Fn(&Path));
+
 fn fifo(path: &Path) {
     let made = std::process::Command::new("mkfifo")
         .arg(path)
@@ -49,8 +55,7 @@ fn a_damaged_object_yields_no_byte() {
     let server = Server::start();
     let session = server.session(&[&server.alice]);
     let outside = server.data().join("outside");
-    type Damage<'a> = (&'a str, &'a dyn Fn(&Path, &[u8]));
-    let damages: [Damage<'_>; 9] = [
+    let damages: [ObjectDamage<'_>; 9] = [
         ("a symlink to the same bytes", &|object, bytes| {
             fs::write(&outside, bytes).unwrap();
             fs::remove_file(object).unwrap();
@@ -76,7 +81,7 @@ fn a_damaged_object_yields_no_byte() {
         }),
         ("grown", &|object, bytes| {
             in_place(object, |file| {
-                file.write_all_at(b"x", bytes.len() as u64).unwrap()
+                file.write_all_at(b"x", bytes.len() as u64).unwrap();
             });
         }),
         ("the first bit flipped", &|object, _| flip_bit(object, 0)),
@@ -84,8 +89,8 @@ fn a_damaged_object_yields_no_byte() {
             flip_bit(object, bytes.len() as u64 - 1);
         }),
     ];
-    for (n, (what, damage)) in damages.into_iter().enumerate() {
-        let bytes = content(700_000, n as u32 + 10);
+    for (n, (what, damage)) in (10_u32..).zip(damages) {
+        let bytes = content(700_000, n);
         let target = server.attach(&session, &format!("f{n}"), &bytes);
         damage(&server.object(&bytes), &bytes);
         for range in [
@@ -156,10 +161,9 @@ fn under_way(server: &Server, target: &str) -> (crate::support::Client, Vec<u8>)
 fn i03_a_medium_that_changes_under_a_transfer_cuts_it_before_the_first_wrong_byte() {
     let server = Server::start();
     let session = server.session(&[&server.alice]);
-    type Damage<'a> = (&'a str, &'a dyn Fn(&Path));
-    let damages: [Damage<'_>; 3] = [
+    let damages: [TransferDamage<'_>; 3] = [
         ("a bit flipped", &|object| {
-            flip_bit(object, LONG as u64 - 70_000)
+            flip_bit(object, LONG as u64 - 70_000);
         }),
         ("truncated", &|object| {
             in_place(object, |file| file.set_len(LONG as u64 - 70_000).unwrap());
@@ -167,12 +171,12 @@ fn i03_a_medium_that_changes_under_a_transfer_cuts_it_before_the_first_wrong_byt
         ("rewritten", &|object| {
             let other = content(LONG / 4, 99);
             in_place(object, |file| {
-                file.write_all_at(&other, LONG as u64 / 2).unwrap()
+                file.write_all_at(&other, LONG as u64 / 2).unwrap();
             });
         }),
     ];
-    for (n, (what, damage)) in damages.into_iter().enumerate() {
-        let bytes = content(LONG, n as u32 + 30);
+    for (n, (what, damage)) in (30_u32..).zip(damages) {
+        let bytes = content(LONG, n);
         let target = server.attach(&session, &format!("f{n}"), &bytes);
         let (mut client, mut got) = under_way(&server, &target);
         damage(&server.object(&bytes));

@@ -203,9 +203,9 @@ fn a_repeat_under_a_key_is_answered_and_appends_nothing() {
         (409, "seq-mismatch".to_owned())
     );
     for malformed in [&[""][..], &["a b"], &["k-1", "k-1"]] {
-        let refused = append(malformed, &body);
+        let answer = append(malformed, &body);
         assert_eq!(
-            (refused.status, refused.code()),
+            (answer.status, answer.code()),
             (400, "malformed".to_owned()),
             "{malformed:?}"
         );

@@ -3,7 +3,7 @@ use crate::support::Server;
 fn ask(server: &Server, target: &str, hosts: &[&str]) -> (u16, String) {
     let mut text = format!("GET {target} HTTP/1.1\r\n");
     for host in hosts {
-        text.push_str(&format!("Host: {host}\r\n"));
+        text.extend(["Host: ", host, "\r\n"]);
     }
     text.push_str("\r\n");
     let answer = server.connect().ask(text.as_bytes());

@@ -5,6 +5,7 @@ use crate::support::{Answer, Server, server::request};
 /// Keeps I13: on every status the fields that keep an answer from running anything or being read by
 /// another site.
 #[test]
+#[expect(clippy::too_many_lines, reason = "one row per status")]
 fn every_status_carries_the_security_fields() {
     let server = Server::start();
     let session = server.session(&[&server.alice]);

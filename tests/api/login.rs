@@ -21,7 +21,7 @@ fn code(server: &Server, life: Duration) -> String {
 #[test]
 fn a_code_is_redeemed_for_a_token_once() {
     let server = Server::start();
-    let code = code(&server, Duration::from_secs(60));
+    let code = code(&server, Duration::from_mins(1));
     let answer = redeem(&server, &code);
     assert_eq!(answer.status, 200, "{}", answer.text());
     let body = answer.json();
@@ -42,12 +42,14 @@ fn a_code_is_redeemed_for_a_token_once() {
 #[test]
 fn a_code_and_its_token_end() {
     let server = Server::start();
-    let late = code(&server, Duration::from_secs(60));
-    let answer = redeem(&server, &code(&server, Duration::from_secs(60)));
+    let late = code(&server, Duration::from_mins(1));
+    let answer = redeem(&server, &code(&server, Duration::from_mins(1)));
     let token = answer.json()["token"].as_str().unwrap().to_owned();
-    server.clock.advance(Duration::from_secs(60));
+    server.clock.advance(Duration::from_mins(1));
     assert_eq!(redeem(&server, &late).status, 401);
-    server.clock.advance(Duration::from_secs(12 * 3600 - 61));
+    server
+        .clock
+        .advance(Duration::from_hours(12) - Duration::from_secs(61));
     assert_eq!(server.ask("GET", "/v1/sessions", Some(&token)).status, 200);
     server.clock.advance(Duration::from_secs(1));
     assert_eq!(server.ask("GET", "/v1/sessions", Some(&token)).status, 401);
@@ -57,7 +59,7 @@ fn a_code_and_its_token_end() {
 fn of_many_redeemers_at_once_one_wins() {
     let server = Server::start();
     for _ in 0..10 {
-        let code = code(&server, Duration::from_secs(60));
+        let code = code(&server, Duration::from_mins(1));
         let statuses: Vec<u16> = std::thread::scope(|scope| {
             let redeemers: Vec<_> = (0..4)
                 .map(|_| scope.spawn(|| redeem(&server, &code).status))
@@ -75,7 +77,7 @@ fn of_many_redeemers_at_once_one_wins() {
 #[test]
 fn no_get_redeems_a_code() {
     let server = Server::start();
-    let code = code(&server, Duration::from_secs(60));
+    let code = code(&server, Duration::from_mins(1));
     for target in ["/v1/login".to_owned(), format!("/v1/login?code={code}")] {
         let answer = server.ask("GET", &target, None);
         assert_eq!(answer.status, 405);

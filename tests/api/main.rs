@@ -4,6 +4,12 @@
     clippy::disallowed_methods,
     reason = "tests build their own directories and damage them by name"
 )]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::string_slice,
+    reason = "helpers of tests, outside the functions marked as tests"
+)]
 
 #[path = "../support/mod.rs"]
 mod support;

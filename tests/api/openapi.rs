@@ -39,7 +39,7 @@ fn the_description_is_served_and_names_every_route_under_v1() {
             methods.map(|method| (path.clone(), method.to_uppercase()))
         })
         .collect();
-    let served: BTreeSet<(String, String)> = routes()
+    let routed: BTreeSet<(String, String)> = routes()
         .filter(|route| route.path.starts_with("/v1/"))
         .flat_map(|route| {
             let methods = route.methods.iter();
@@ -49,5 +49,5 @@ fn the_description_is_served_and_names_every_route_under_v1() {
                 .map(move |method| (route.path.to_owned(), (*method).to_owned()))
         })
         .collect();
-    assert_eq!(described, served);
+    assert_eq!(described, routed);
 }

@@ -5,7 +5,7 @@ use crate::support::{
     server::{id, message},
 };
 
-fn presented(files: serde_json::Value) -> serde_json::Value {
+fn presented(files: &serde_json::Value) -> serde_json::Value {
     json!({"type": "deliverables/presented", "time": 1, "data": {"turn": 1, "callId": "c1", "files": files}})
 }
 
@@ -21,7 +21,7 @@ fn a_snapshot_shows_files_to_download_and_paths_as_claims() {
         {"path": "/work/space/out/b.txt"},
         {"path": "../../etc/passwd"},
     ]);
-    let body = json!({"events": [presented(decoy)]});
+    let body = json!({"events": [presented(&decoy)]});
     let answer = server.post(&format!("{session}/events"), &server.host, &body);
     assert_eq!(answer.status, 201, "{}", answer.text());
     let answer = server.get(&format!("{session}/snapshot"), &server.alice);
@@ -72,7 +72,7 @@ fn i08_a_lost_object_is_marked_and_everything_else_works() {
     let short = server.attach(&session, "short", b"soon short");
     std::fs::remove_file(server.object(b"soon gone")).unwrap();
     crate::damage::in_place(&server.object(b"soon short"), |file| {
-        file.set_len(4).unwrap()
+        file.set_len(4).unwrap();
     });
 
     let snapshot = server

@@ -36,7 +36,7 @@ fn t01_t02_t07_t08_no_target_names_a_file() {
         // T07 and T08: an allowed prefix, then up again.
         format!("{attachments}/../../../secret.txt"),
         format!("{attachments}/{id}/../../../../secret.txt"),
-        format!("/v1/sessions/../../secret.txt"),
+        "/v1/sessions/../../secret.txt".to_owned(),
         "/files/../out/secret.txt".to_owned(),
         "/openapi.json/../secret.txt".to_owned(),
         "/openapi.json/%2e%2e/secret.txt".to_owned(),

@@ -72,7 +72,7 @@ fn u04_two_files_of_one_name_are_two() {
 fn u05_the_same_upload_again_gets_the_same_answer() {
     let mut options = Options::default();
     options.limits.session_bytes = holdfast::model::ByteCount::new(1_500_000);
-    let server = Server::with(options);
+    let server = Server::with(&options);
     let session = server.session(&[&server.alice]);
     let bytes = content(1_000_000, 2);
     let first = server.upload(&session, "a", &server.host, &bytes);
@@ -207,7 +207,7 @@ fn what_is_too_large_is_refused_before_it_is_read() {
     let mut options = Options::default();
     options.limits.file = holdfast::model::ByteCount::new(1000);
     options.limits.session_bytes = holdfast::model::ByteCount::new(1500);
-    let server = Server::with(options);
+    let server = Server::with(&options);
     let session = server.session(&[&server.alice]);
     let target = format!("{session}/attachments?name=a");
     let token = Some(server.alice.token.as_str());
@@ -264,7 +264,7 @@ fn what_is_too_large_is_refused_before_it_is_read() {
 fn an_upload_that_would_use_the_reserve_is_refused() {
     let mut options = Options::default();
     options.limits.free_reserve = holdfast::model::ByteCount::new(u64::MAX / 2);
-    let server = Server::with(options);
+    let server = Server::with(&options);
     let session = server.session(&[&server.alice]);
     let answer = server.upload(&session, "a", &server.alice, b"x");
     assert_eq!(

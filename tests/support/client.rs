@@ -11,36 +11,36 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// An answer, read as far as it came.
 #[derive(Clone, Debug)]
-pub struct Answer {
-    pub status: u16,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
     /// Names in lower case, in the order they came.
-    pub fields: Vec<(String, String)>,
-    pub body: Vec<u8>,
+    pub(crate) fields: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
     /// Whether the body came as far as `Content-Length` says.
-    pub whole: bool,
+    pub(crate) whole: bool,
     /// The octets of the head, for comparing answers.
-    pub head: Vec<u8>,
+    pub(crate) head: Vec<u8>,
 }
 
 impl Answer {
-    pub fn field(&self, name: &str) -> Option<&str> {
+    pub(crate) fn field(&self, name: &str) -> Option<&str> {
         let mut found = self.fields.iter().filter(|(field, _)| field == name);
         let first = found.next().map(|(_, value)| value.as_str());
         assert!(found.next().is_none(), "more than one {name}: {self:?}");
         first
     }
 
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    pub fn json(&self) -> serde_json::Value {
+    pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::from_slice(&self.body)
             .unwrap_or_else(|error| panic!("{error} in {}", self.text()))
     }
 
     /// The code of a problem.
-    pub fn code(&self) -> String {
+    pub(crate) fn code(&self) -> String {
         assert_eq!(
             self.field("content-type"),
             Some("application/problem+json"),
@@ -50,7 +50,7 @@ impl Answer {
     }
 
     /// Head and body with the request's id and the date made equal: what a caller can tell apart.
-    pub fn masked(&self) -> String {
+    pub(crate) fn masked(&self) -> String {
         let id = self.field("x-request-id").unwrap_or_default().to_owned();
         let mut text = String::from_utf8_lossy(&self.head).into_owned();
         text.push_str(&self.text());
@@ -64,13 +64,13 @@ impl Answer {
 
 /// A connection.
 #[derive(Debug)]
-pub struct Client {
+pub(crate) struct Client {
     stream: TcpStream,
     pending: Vec<u8>,
 }
 
 impl Client {
-    pub fn connect(to: SocketAddr) -> Self {
+    pub(crate) fn connect(to: SocketAddr) -> Self {
         let stream = TcpStream::connect(to).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
@@ -82,18 +82,18 @@ impl Client {
     }
 
     /// Sends octets as they are.
-    pub fn send(&mut self, octets: &[u8]) -> io::Result<()> {
+    pub(crate) fn send(&mut self, octets: &[u8]) -> io::Result<()> {
         self.stream.write_all(octets)
     }
 
     /// Sends octets and reads one answer.
-    pub fn ask(&mut self, octets: &[u8]) -> Answer {
+    pub(crate) fn ask(&mut self, octets: &[u8]) -> Answer {
         self.send(octets).unwrap();
         self.read(octets.starts_with(b"HEAD "))
     }
 
     /// Reads an answer; `bare` for one without a body whatever its fields say.
-    pub fn read(&mut self, bare: bool) -> Answer {
+    pub(crate) fn read(&mut self, bare: bool) -> Answer {
         let mut answer = self.read_head();
         let length = answer
             .field("content-length")
@@ -113,7 +113,7 @@ impl Client {
     }
 
     /// Reads a head and leaves the body where it is.
-    pub fn read_head(&mut self) -> Answer {
+    pub(crate) fn read_head(&mut self) -> Answer {
         let end = loop {
             if let Some(at) = self.pending.windows(4).position(|four| four == b"\r\n\r\n") {
                 break at + 4;
@@ -152,7 +152,7 @@ impl Client {
     }
 
     /// Reads body octets until `count` are there or the connection ends; returns what there is.
-    pub fn read_body(&mut self, count: usize) -> Vec<u8> {
+    pub(crate) fn read_body(&mut self, count: usize) -> Vec<u8> {
         self.fill_to(count);
         self.pending
             .drain(..count.min(self.pending.len()))
@@ -160,17 +160,13 @@ impl Client {
     }
 
     /// Reads to the end of the connection.
-    pub fn read_to_end(&mut self) -> Vec<u8> {
+    pub(crate) fn read_to_end(&mut self) -> Vec<u8> {
         while self.more() {}
         std::mem::take(&mut self.pending)
     }
 
-    pub fn end_output(&self) {
+    pub(crate) fn end_output(&self) {
         self.stream.shutdown(Shutdown::Write).unwrap();
-    }
-
-    pub fn stream(&self) -> &TcpStream {
-        &self.stream
     }
 
     fn fill_to(&mut self, count: usize) {
@@ -178,7 +174,7 @@ impl Client {
     }
 
     fn more(&mut self) -> bool {
-        let mut buffer = [0; 64 * 1024];
+        let mut buffer = vec![0; 64 * 1024];
         match self.stream.read(&mut buffer) {
             Ok(0) => false,
             Ok(n) => {

@@ -1,9 +1,9 @@
 //! Builders the test binaries share: a whole server on loopback, and a client that writes the
 //! octets it is told to.
 
-pub mod client;
-pub mod recording;
-pub mod server;
+pub(crate) mod client;
+pub(crate) mod recording;
+pub(crate) mod server;
 
-pub use client::{Answer, Client};
-pub use server::{Options, Server};
+pub(crate) use client::{Answer, Client};
+pub(crate) use server::{Options, Server};

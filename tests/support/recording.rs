@@ -18,11 +18,11 @@ use holdfast::{
 
 /// The calls so far, by name.
 #[derive(Clone, Debug, Default)]
-pub struct Calls(Arc<Mutex<Vec<&'static str>>>);
+pub(crate) struct Calls(Arc<Mutex<Vec<&'static str>>>);
 
 impl Calls {
     /// The calls since the last time, in order.
-    pub fn take(&self) -> Vec<&'static str> {
+    pub(crate) fn take(&self) -> Vec<&'static str> {
         std::mem::take(&mut *self.0.lock().unwrap())
     }
 
@@ -32,9 +32,9 @@ impl Calls {
 }
 
 #[derive(Debug)]
-pub struct RecordingJournal {
-    pub inner: Arc<dyn Journal>,
-    pub calls: Calls,
+pub(crate) struct RecordingJournal {
+    pub(crate) inner: Arc<dyn Journal>,
+    pub(crate) calls: Calls,
 }
 
 impl Source for RecordingJournal {
@@ -132,9 +132,9 @@ impl Journal for RecordingJournal {
 }
 
 #[derive(Debug)]
-pub struct RecordingStore {
-    pub inner: Arc<dyn Store>,
-    pub calls: Calls,
+pub(crate) struct RecordingStore {
+    pub(crate) inner: Arc<dyn Store>,
+    pub(crate) calls: Calls,
 }
 
 impl Objects for RecordingStore {

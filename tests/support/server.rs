@@ -3,7 +3,7 @@
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
-    sync::{Arc, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
     time::Duration,
 };
 
@@ -41,15 +41,19 @@ static QUIET: RwLock<()> = RwLock::new(());
 
 #[derive(Debug)]
 enum Presence {
-    Beside(RwLockReadGuard<'static, ()>),
-    Alone(RwLockWriteGuard<'static, ()>),
+    Beside {
+        _guard: RwLockReadGuard<'static, ()>,
+    },
+    Alone {
+        _guard: RwLockWriteGuard<'static, ()>,
+    },
 }
 
 /// How a test's server differs from the usual one.
 #[derive(Debug)]
-pub struct Options {
-    pub limits: Limits,
-    pub alone: bool,
+pub(crate) struct Options {
+    pub(crate) limits: Limits,
+    pub(crate) alone: bool,
 }
 
 impl Default for Options {
@@ -67,23 +71,23 @@ impl Default for Options {
 
 /// A principal with a token.
 #[derive(Clone, Debug)]
-pub struct Person {
-    pub who: Principal,
-    pub token: String,
+pub(crate) struct Person {
+    pub(crate) who: Principal,
+    pub(crate) token: String,
 }
 
 #[derive(Debug)]
-pub struct Server {
-    pub address: SocketAddr,
-    pub parts: Arc<Parts>,
-    pub clock: ManualClock,
-    pub calls: Calls,
-    pub traffic: Arc<Traffic>,
-    pub app: App,
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    pub(crate) parts: Arc<Parts>,
+    pub(crate) clock: ManualClock,
+    pub(crate) calls: Calls,
+    pub(crate) traffic: Arc<Traffic>,
+    pub(crate) app: App,
     /// The host program, and two users that know nothing of each other.
-    pub host: Person,
-    pub alice: Person,
-    pub bob: Person,
+    pub(crate) host: Person,
+    pub(crate) alice: Person,
+    pub(crate) bob: Person,
     dir: tempfile::TempDir,
     runtime: Option<Runtime>,
     stop: Option<oneshot::Sender<()>>,
@@ -93,23 +97,19 @@ pub struct Server {
 }
 
 impl Server {
-    pub fn start() -> Self {
-        Self::with(Options::default())
+    pub(crate) fn start() -> Self {
+        Self::with(&Options::default())
     }
 
-    pub fn with(options: Options) -> Self {
+    pub(crate) fn with(options: &Options) -> Self {
         let presence = if options.alone {
-            Presence::Alone(
-                QUIET
-                    .write()
-                    .unwrap_or_else(std::sync::PoisonError::into_inner),
-            )
+            Presence::Alone {
+                _guard: QUIET.write().unwrap_or_else(PoisonError::into_inner),
+            }
         } else {
-            Presence::Beside(
-                QUIET
-                    .read()
-                    .unwrap_or_else(std::sync::PoisonError::into_inner),
-            )
+            Presence::Beside {
+                _guard: QUIET.read().unwrap_or_else(PoisonError::into_inner),
+            }
         };
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let data = data_dir(&dir.path().join("data"));
@@ -171,16 +171,16 @@ impl Server {
         }
     }
 
-    pub fn connect(&self) -> Client {
+    pub(crate) fn connect(&self) -> Client {
         Client::connect(self.address)
     }
 
     /// One request on a connection of its own. `target` leaves as it is written.
-    pub fn ask(&self, method: &str, target: &str, token: Option<&str>) -> Answer {
+    pub(crate) fn ask(&self, method: &str, target: &str, token: Option<&str>) -> Answer {
         self.ask_with(method, target, token, &[], b"")
     }
 
-    pub fn ask_with(
+    pub(crate) fn ask_with(
         &self,
         method: &str,
         target: &str,
@@ -192,18 +192,18 @@ impl Server {
             .ask(&request(method, target, token, fields, Some(body)))
     }
 
-    pub fn get(&self, target: &str, who: &Person) -> Answer {
+    pub(crate) fn get(&self, target: &str, who: &Person) -> Answer {
         self.ask("GET", target, Some(&who.token))
     }
 
-    pub fn post(&self, target: &str, who: &Person, body: &Value) -> Answer {
+    pub(crate) fn post(&self, target: &str, who: &Person, body: &Value) -> Answer {
         let json = [("Content-Type", "application/json")];
         let body = body.to_string();
         self.ask_with("POST", target, Some(&who.token), &json, body.as_bytes())
     }
 
     /// A session of the host that `owners` may read: its address up to the handle.
-    pub fn session(&self, owners: &[&Person]) -> String {
+    pub(crate) fn session(&self, owners: &[&Person]) -> String {
         let owners: Vec<String> = owners
             .iter()
             .map(|owner| owner.who.id.to_string())
@@ -217,20 +217,20 @@ impl Server {
         )
     }
 
-    pub fn upload(&self, session: &str, name: &str, who: &Person, content: &[u8]) -> Answer {
+    pub(crate) fn upload(&self, session: &str, name: &str, who: &Person, content: &[u8]) -> Answer {
         let name = utf8_percent_encode(name, NON_ALPHANUMERIC);
         let target = format!("{session}/attachments?name={name}");
         self.ask_with("POST", &target, Some(&who.token), &[], content)
     }
 
     /// Appends a message that refers to the content under `name`.
-    pub fn refer(&self, session: &str, name: &str, content: &[u8]) -> Answer {
+    pub(crate) fn refer(&self, session: &str, name: &str, content: &[u8]) -> Answer {
         let form = json!({"events": [message(name, content)]});
         self.post(&format!("{session}/events"), &self.host, &form)
     }
 
     /// Uploads content, refers to it, and returns the address it can be downloaded from.
-    pub fn attach(&self, session: &str, name: &str, content: &[u8]) -> String {
+    pub(crate) fn attach(&self, session: &str, name: &str, content: &[u8]) -> String {
         let answer = self.upload(session, name, &self.host, content);
         assert_eq!(answer.status, 201, "{}", answer.text());
         let answer = self.refer(session, name, content);
@@ -239,28 +239,28 @@ impl Server {
     }
 
     /// Where the store keeps content of this digest.
-    pub fn object(&self, content: &[u8]) -> PathBuf {
+    pub(crate) fn object(&self, content: &[u8]) -> PathBuf {
         let hex = Digest::of(content).to_string();
         let dir = self.dir.path().join("data/objects/sha256").join(&hex[..2]);
         dir.join(hex)
     }
 
-    pub fn data(&self) -> &Path {
+    pub(crate) fn data(&self) -> &Path {
         self.dir.path()
     }
 
     /// Runs a future on the server's runtime.
-    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+    pub(crate) fn block_on<F: Future>(&self, future: F) -> F::Output {
         self.runtime.as_ref().unwrap().block_on(future)
     }
 
     /// Tasks the server's runtime holds now.
-    pub fn tasks(&self) -> usize {
+    pub(crate) fn tasks(&self) -> usize {
         self.runtime.as_ref().unwrap().metrics().num_alive_tasks()
     }
 
     /// Descriptors of this process that lead into the data directory and have no name there.
-    pub fn unnamed(&self) -> usize {
+    pub(crate) fn unnamed(&self) -> usize {
         let inside = self.dir.path().to_string_lossy().into_owned();
         descriptors()
             .into_iter()
@@ -269,7 +269,7 @@ impl Server {
     }
 
     /// Every object the store holds.
-    pub fn objects(&self) -> usize {
+    pub(crate) fn objects(&self) -> usize {
         let shards = std::fs::read_dir(self.dir.path().join("data/objects/sha256")).unwrap();
         shards
             .map(|shard| std::fs::read_dir(shard.unwrap().path()).unwrap().count())
@@ -348,7 +348,7 @@ fn parts(data: &DataDir, limits: &Limits, clock: &ManualClock, calls: &Calls) ->
 }
 
 /// The octets of a request; `body` of `None` leaves out its length too.
-pub fn request(
+pub(crate) fn request(
     method: &str,
     target: &str,
     token: Option<&str>,
@@ -357,13 +357,13 @@ pub fn request(
 ) -> Vec<u8> {
     let mut text = format!("{method} {target} HTTP/1.1\r\nHost: localhost\r\n");
     if let Some(token) = token {
-        text.push_str(&format!("Authorization: Bearer {token}\r\n"));
+        text.extend(["Authorization: Bearer ", token, "\r\n"]);
     }
     for (name, value) in fields {
-        text.push_str(&format!("{name}: {value}\r\n"));
+        text.extend([name, ": ", value, "\r\n"]);
     }
     if let Some(body) = body.filter(|body| !body.is_empty() || method == "POST") {
-        text.push_str(&format!("Content-Length: {}\r\n", body.len()));
+        text.extend(["Content-Length: ", &body.len().to_string(), "\r\n"]);
     }
     text.push_str("\r\n");
     let mut octets = text.into_bytes();
@@ -372,12 +372,12 @@ pub fn request(
 }
 
 /// The id of content.
-pub fn id(content: &[u8]) -> String {
+pub(crate) fn id(content: &[u8]) -> String {
     format!("sha256:{}", Digest::of(content))
 }
 
 /// A message with one file block.
-pub fn message(name: &str, content: &[u8]) -> Value {
+pub(crate) fn message(name: &str, content: &[u8]) -> Value {
     let attachment = json!({"attachmentId": id(content), "name": name, "bytes": content.len()});
     json!({"type": "user/message", "time": 1_700_000_000_000_i64, "data": {
         "id": "m1", "role": "user", "source": {"kind": "user"},
@@ -386,7 +386,7 @@ pub fn message(name: &str, content: &[u8]) -> Value {
 }
 
 /// What every descriptor of this process leads to.
-pub fn descriptors() -> Vec<String> {
+pub(crate) fn descriptors() -> Vec<String> {
     let Ok(entries) = std::fs::read_dir("/proc/self/fd") else {
         return Vec::new();
     };
@@ -397,7 +397,7 @@ pub fn descriptors() -> Vec<String> {
 }
 
 /// Content of which no two blocks are alike, quick to make.
-pub fn content(bytes: usize, seed: u32) -> Vec<u8> {
+pub(crate) fn content(bytes: usize, seed: u32) -> Vec<u8> {
     let mut state = seed.wrapping_mul(2_654_435_761).max(1);
     let noise: Vec<u8> = (0..4096)
         .map(|_| {
@@ -416,7 +416,7 @@ pub fn content(bytes: usize, seed: u32) -> Vec<u8> {
 }
 
 /// Waits until `reached`, or fails with `what`.
-pub fn eventually(what: &str, mut reached: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, mut reached: impl FnMut() -> bool) {
     for _ in 0..1000 {
         if reached() {
             return;
