@@ -1,6 +1,11 @@
 //! Every attack at every named step of a read, on both resolvers.
 
-use std::{collections::BTreeMap, fs, io::Write as _, os::unix::fs::FileExt as _};
+use std::{
+    fs,
+    io::Write as _,
+    os::unix::fs::FileExt as _,
+    sync::atomic::{AtomicUsize, Ordering},
+};
 
 use holdfast::{
     model::{ByteCount, Cancel},
@@ -244,11 +249,55 @@ fn steps_of(resolver: Resolver, policy: &Policy) -> Vec<Step> {
     steps
 }
 
+/// One attack at one step of one kind of read.
+#[derive(Clone, Debug)]
+struct Cell {
+    attack: Attack,
+    at: Step,
+    resolver: Resolver,
+    policy: Policy,
+}
+
+impl Cell {
+    fn run(&self) {
+        let arena = Arena::new();
+        prepare(&arena, self.attack);
+        let root = arena.root(self.policy.clone());
+        let mut struck = false;
+        let mut seam = |step| {
+            if step == self.at {
+                attack(&arena, self.attack);
+                struck = true;
+            }
+            let swapped = struck && self.attack == FinalBecomesFifo;
+            let fifo = if swapped { "f" } else { "fifo" };
+            let stands = [
+                (ParentBecomesLink, "root/a/b-link"),
+                (GrandparentBecomesLink, "root/a-link/b"),
+                (AncestorMovesOut, "outside/x/b"),
+                (RootIsReplaced, "evil/a/b"),
+            ];
+            let moved = stands.iter().find(|(by, _)| struck && *by == self.attack);
+            let directory = moved.map_or("root/a/b", |(_, to)| to);
+            assert!(!arena.fifo_has_a_reader(&format!("{directory}/{fifo}")));
+        };
+        let path = rel_path(PATH);
+        let result = arena.read(&root, &path, self.resolver, LIMIT, &mut seam);
+        assert!(struck, "never reached: {self:?}");
+        let outcome = match &result {
+            Ok(snapshot) => Ok(word(&bytes(snapshot))),
+            Err(error) => Err(error.class()),
+        };
+        let expected = expected(self.attack, phase(self.at), self.policy.hard_links);
+        assert_eq!(outcome, expected, "{self:?}: {result:?}");
+    }
+}
+
 /// Keeps I2 and I4: whatever changes at whatever step, a read gives the content that was inside at
 /// one moment, or the one class that says why not.
 #[test]
 fn every_attack_at_every_step_has_exactly_one_outcome() {
-    let mut seen: BTreeMap<(Attack, String), u32> = BTreeMap::new();
+    let mut cells = Vec::new();
     for hard_links in [HardLinks::Deny, HardLinks::Allow] {
         let policy = Policy {
             hard_links,
@@ -256,41 +305,47 @@ fn every_attack_at_every_step_has_exactly_one_outcome() {
         };
         for resolver in Resolver::ALL {
             for at in steps_of(resolver, &policy) {
-                for attack in ATTACKS {
-                    let arena = Arena::new();
-                    prepare(&arena, attack);
-                    let root = arena.root(policy.clone());
-                    let mut struck = false;
-                    let mut seam = |step| {
-                        if step == at {
-                            self::attack(&arena, attack);
-                            struck = true;
-                        }
-                        let stands = if struck && attack == FinalBecomesFifo {
-                            "f"
-                        } else {
-                            "fifo"
-                        };
-                        assert!(!arena.fifo_has_a_reader(&format!("root/a/b/{stands}")));
-                    };
-                    let result = arena.read(&root, &rel_path(PATH), resolver, LIMIT, &mut seam);
-                    assert!(struck, "{attack:?} at {at:?} was never reached");
-                    let outcome = match &result {
-                        Ok(snapshot) => Ok(word(&bytes(snapshot))),
-                        Err(error) => Err(error.class()),
-                    };
-                    assert_eq!(
-                        outcome,
-                        expected(attack, phase(at), hard_links),
-                        "{attack:?} at {at:?} by {resolver} with hard links {hard_links:?}: {result:?}"
-                    );
-                    *seen.entry((attack, format!("{outcome:?}"))).or_default() += 1;
-                }
+                let policy = policy.clone();
+                cells.extend(ATTACKS.map(|attack| Cell {
+                    attack,
+                    at,
+                    resolver,
+                    policy: policy.clone(),
+                }));
             }
         }
     }
-    for ((attack, outcome), count) in seen {
-        println!("{attack:?}: {outcome} × {count}");
+    assert!(cells.len() > 600, "{} cells", cells.len());
+    // Every read waits for a flush: many at once share one.
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                while let Some(cell) = cells.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    cell.run();
+                }
+            });
+        }
+    });
+}
+
+/// Keeps I11: the ceiling is the read's own, whatever the spool would take.
+#[test]
+fn a_file_that_grows_past_the_ceiling_is_refused_whatever_the_spool_would_take() {
+    for resolver in Resolver::ALL {
+        let arena = Arena::new();
+        prepare(&arena, GrowsPastTheLimit);
+        let spool = arena.spools().create(ByteCount::mib(64)).unwrap();
+        let bounds = Bounds::new(ByteCount::new(LIMIT), Cancel::new());
+        let root = arena.root(Policy::default());
+        let path = rel_path(PATH);
+        let result = root.snapshot(&path, resolver, spool, &bounds, &mut |step| {
+            if step == (Step::Read { offset: 0 }) {
+                attack(&arena, GrowsPastTheLimit);
+            }
+        });
+        let class = result.map(drop).map_err(|error| error.class());
+        assert_eq!(class, Err("too_large"), "{resolver}");
     }
 }
 
