@@ -38,7 +38,31 @@ const SWAPS: [Attack; 3] = [
 /// Led to by [`Relaunch::this_test`]; passes when nobody asks anything.
 #[test]
 fn asked() {
-    answer_if_asked(&[]);
+    answer_if_asked(&[Arc::new(Threaded)]);
+}
+
+/// Checks on one thread and opens on another, which is where the swap has to meet it.
+struct Threaded;
+
+impl Subject for Threaded {
+    fn name(&self) -> &'static str {
+        "threaded"
+    }
+    fn open(&self, root: &Path) -> Result<Box<dyn Reader>, Refusal> {
+        struct Inner(PathBuf);
+        impl Reader for Inner {
+            fn read(&mut self, path: &Path, _: u64, _: &mut Seam<'_>) -> Result<Vec<u8>, Refusal> {
+                let file = self.0.join(path);
+                if std::fs::symlink_metadata(&file).is_ok_and(|about| about.is_file()) {
+                    let read = std::thread::spawn(move || std::fs::read(file));
+                    read.join().unwrap().map_err(|_error| Refusal::new("io"))
+                } else {
+                    Err(Refusal::new("not-regular"))
+                }
+            }
+        }
+        Ok(Box::new(Inner(root.to_owned())))
+    }
 }
 
 fn options(dir: &Path, modes: &[Mode], attacks: &[Attack]) -> Options {
@@ -330,6 +354,47 @@ fn a_program_that_follows_links_is_broken_and_the_report_says_where() {
         "{lost:?}"
     );
     assert_eq!(left_in(dir.path()), 0);
+}
+
+#[test]
+fn threads_and_forks_are_followed_one_at_a_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = options(dir.path(), &[Mode::Syscalls], &[Attack::FinalLink]);
+    options.len = 64;
+    let report = prove(&in_process(Threaded), &options).unwrap();
+    let lost = row(&report, Mode::Syscalls, Attack::FinalLink);
+    assert!(
+        lost.places
+            .iter()
+            .any(|place| place.moment.contains("of thread")),
+        "{lost:#?}"
+    );
+    assert!(
+        lost.counts.refused > 0 && lost.counts.inside > 0,
+        "{lost:#?}"
+    );
+    assert_eq!(
+        report.modes[0].coverage,
+        Coverage::Exhaustive,
+        "{:?}",
+        report.modes
+    );
+
+    let argv = ["sh", "-c", "cat {root}/{path}; true"]
+        .map(Into::into)
+        .to_vec();
+    let report = prove(
+        &Target::Command(fsprobe::Command::new(argv).unwrap()),
+        &options,
+    )
+    .unwrap();
+    let lost = row(&report, Mode::Syscalls, Attack::FinalLink);
+    assert!(
+        lost.places
+            .iter()
+            .any(|place| place.moment.contains("of thread")),
+        "{lost:#?}"
+    );
 }
 
 #[test]
