@@ -361,3 +361,59 @@ fn a_home_may_be_filled_after_it_was_opened() {
     opened.source.look().unwrap();
     assert!(opened.source.session(opened.handle("s")).is_ok());
 }
+
+#[test]
+fn a_long_append_that_was_read_and_rolled_back_leaves_no_trace() {
+    let rows = |from: u64, attempt: u64| -> Vec<String> {
+        let fill = "y".repeat(1000);
+        (from..from + 300)
+            .map(|seq| {
+                event(
+                    seq,
+                    "e",
+                    &format!(r#"{{"attempt":{attempt},"fill":"{fill}"}}"#),
+                )
+            })
+            .collect()
+    };
+    for zstd in [false, true] {
+        let pack = |rows: Vec<String>| -> Vec<u8> {
+            // Frames far smaller than the distance of the places an index keeps.
+            let batches = rows.chunks(10).map(<[String]>::concat);
+            batches
+                .flat_map(|text| {
+                    if zstd {
+                        frame(text.as_bytes())
+                    } else {
+                        text.into_bytes()
+                    }
+                })
+                .collect()
+        };
+        let home = HomeBuilder::new();
+        let base = pack(vec![header(3, "s", None)]);
+        let path = home.log(
+            "s",
+            None,
+            name(zstd),
+            &[&base[..], &pack(rows(0, 1))].concat(),
+        );
+        let opened = Bench::new().open(home.open());
+        assert_eq!(opened.events("s", 100).unwrap().len(), 300);
+        let file = OpenOptions::new().append(true).open(&path).unwrap();
+        file.set_len(base.len() as u64).unwrap();
+        // Of other lengths, so that old places fall into the middle of rows.
+        (&file)
+            .write_all(&pack(vec![event(0, "first", "{}")]))
+            .unwrap();
+        (&file).write_all(&pack(rows(1, 2))).unwrap();
+        let events = opened.events("s", 100).unwrap();
+        assert_eq!(events.len(), 301, "zstd {zstd}");
+        assert_eq!(events[0].kind, "first");
+        assert!(
+            events[1..]
+                .iter()
+                .all(|event| event.data.get().starts_with(r#"{"attempt":2"#))
+        );
+    }
+}

@@ -419,3 +419,98 @@ fn moved(fault: LineFault) -> LogFault {
         LineFault::Io(error) => LogFault::Io(error),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::Cell, io};
+
+    use super::{Log, LogFault};
+    use crate::journal::dsh::{
+        limits::DshLimits,
+        lines::ReadAt,
+        names::{Encoding, LogName},
+    };
+
+    /// A file that becomes another, of the same length, after some reads.
+    struct Rolled<'a> {
+        before: &'a [u8],
+        after: &'a [u8],
+        left: Cell<u32>,
+    }
+
+    impl ReadAt for Rolled<'_> {
+        fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+            let left = self.left.get();
+            self.left.set(left.saturating_sub(1));
+            let now = if left > 0 { self.before } else { self.after };
+            now.read_at(buf, offset)
+        }
+
+        fn moved(&self) -> io::Result<bool> {
+            Ok(self.left.get() == 0)
+        }
+    }
+
+    fn log(attempt: u32) -> Vec<u8> {
+        let rows = (0..4000).map(|seq| {
+            format!(
+                "{{\"type\":\"e\",\"seq\":{seq},\"time\":1,\"data\":{{\"attempt\":{attempt}}}}}\n"
+            )
+        });
+        let header =
+            "{\"type\":\"session\",\"version\":3,\"id\":\"s\",\"createdAt\":1}\n".to_owned();
+        std::iter::once(header)
+            .chain(rows)
+            .collect::<String>()
+            .into_bytes()
+    }
+
+    #[test]
+    fn an_append_rolled_back_and_written_anew_between_two_reads_gives_no_mixture() {
+        let (first, second) = (log(1), log(2));
+        let limits = DshLimits::default();
+        let name = LogName {
+            version: 3,
+            encoding: Encoding::Plain,
+        };
+        let len = first.len().try_into().unwrap();
+        let whole: &[u8] = &first;
+        let still = Log {
+            file: &whole,
+            name,
+            len,
+            limits: &limits,
+        };
+        let index = still.index().unwrap();
+        let mut mixtures = 0;
+        for reads in 1..12 {
+            let file = Rolled {
+                before: &first,
+                after: &second,
+                left: Cell::new(reads),
+            };
+            let moving = Log {
+                file: &file,
+                ..still
+            };
+            match moving.index() {
+                Err(LogFault::Moved) => mixtures += 1,
+                // It changed only after it was read.
+                Ok(_) => assert!(file.left.get() > 0, "changed after {reads} reads"),
+                Err(other) => panic!("{other:?}"),
+            }
+            file.left.set(reads);
+            match moving.events(&index, 0, 4000) {
+                Err(LogFault::Moved) => mixtures += 1,
+                Ok(events) => {
+                    let one = events
+                        .iter()
+                        .all(|event| event.data.get() == events[0].data.get());
+                    assert!(one, "a mixture after {reads} reads");
+                }
+                Err(other) => panic!("{other:?}"),
+            }
+        }
+        assert!(mixtures > 2, "{mixtures}");
+    }
+}
