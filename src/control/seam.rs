@@ -5,6 +5,10 @@ use std::{fmt, io, sync::Arc};
 use super::ControlError;
 
 /// A moment in the life of a commit.
+#[cfg_attr(
+    not(feature = "_seams"),
+    expect(unreachable_pub, reason = "named outside by tests alone")
+)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Before COMMIT.
