@@ -18,7 +18,7 @@ fn a_snapshot_shows_files_to_download_and_paths_as_claims() {
     server.attach(&session, "report #1.txt", content);
     let decoy = json!([
         {"path": "out/report.pdf", "description": "the report", "attachmentId": id(content), "bytes": 10},
-        {"path": "/work/space/out/b.txt"},
+        {"path": "/workspaces/demo/out/b.txt"},
         {"path": "../../etc/passwd"},
     ]);
     let body = json!({"events": [presented(&decoy)]});

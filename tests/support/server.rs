@@ -208,7 +208,7 @@ impl Server {
             .iter()
             .map(|owner| owner.who.id.to_string())
             .collect();
-        let form = json!({"cwd": "/work/space", "owners": owners});
+        let form = json!({"cwd": "/workspaces/demo", "owners": owners});
         let answer = self.post("/v1/sessions", &self.host, &form);
         assert_eq!(answer.status, 201, "{}", answer.text());
         format!(
