@@ -22,7 +22,6 @@ mod damage;
 mod events;
 mod fence;
 mod fields;
-mod forge;
 mod login;
 mod openapi;
 mod sessions;
