@@ -70,11 +70,11 @@ fn readers_that_stop_cost_only_themselves() {
         })
         .collect();
     for _ in 0..5 {
-        let begun = std::time::Instant::now();
         assert_eq!(server.get(&small, &server.bob).body, b"abc");
         assert!(server.get(&target, &server.bob).body == bytes);
-        assert!(begun.elapsed() < std::time::Duration::from_secs(10));
     }
+    // Served beside them, not after they were given up.
+    assert!(server.traffic.live() >= u64::try_from(stopped.len()).unwrap());
     drop(stopped);
     eventually("nothing is left", || {
         (descriptors().len(), server.tasks(), server.unnamed()) == before
