@@ -9,6 +9,8 @@ mod corpus;
 #[cfg(feature = "service")]
 mod disposition;
 #[cfg(feature = "service")]
+mod dsh;
+#[cfg(feature = "service")]
 mod range;
 #[cfg(feature = "service")]
 mod record;

@@ -25,7 +25,9 @@ mod logs;
 mod names;
 mod row;
 mod source;
+mod whole;
 
 pub use limits::DshLimits;
 pub use names::{Encoding, LogName, project_folder, session_folder, session_id};
 pub use source::{DshOwners, DshSource, Watch};
+pub use whole::{WholeLog, read_log};
