@@ -18,6 +18,8 @@ mod over_http;
 )]
 #[path = "../cli/program.rs"]
 mod program;
+#[path = "../support/skip.rs"]
+mod skip;
 mod support;
 #[expect(
     dead_code,

@@ -19,9 +19,24 @@ use holdfast::{
     store::{Objects as _, StoreError, dsh::DshObjects, verified::Verifier},
 };
 
-/// The fixtures beside the project.
+use crate::skip::skipped;
+
+/// The real homes and damaged logs. They lie beside the project and are not part of it.
 pub(crate) fn data() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/dsh")
+}
+
+/// Whether they are here; says so where they are not.
+pub(crate) fn has_data() -> bool {
+    let here = data().is_dir();
+    if !here {
+        skipped(
+            1,
+            "test of real DSH homes",
+            "there is no ../shared/data/dsh",
+        );
+    }
+    here
 }
 
 /// Who owns the homes of the tests.

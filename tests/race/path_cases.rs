@@ -75,7 +75,7 @@ struct Entry {
 }
 
 fn cases() -> Cases {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/path_cases.json");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/path_cases.json");
     let cases: Cases = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
     assert_eq!(cases.all.len(), cases.count);
     cases
