@@ -296,7 +296,7 @@ impl Cell {
 /// Keeps I2 and I4: whatever changes at whatever step, a read gives the content that was inside at
 /// one moment, or the one class that says why not.
 #[test]
-fn every_attack_at_every_step_has_exactly_one_outcome() {
+fn s01_s02_s03_every_attack_at_every_step_has_exactly_one_outcome() {
     let mut cells = Vec::new();
     for hard_links in [HardLinks::Deny, HardLinks::Allow] {
         let policy = Policy {

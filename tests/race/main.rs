@@ -14,4 +14,5 @@ mod environment;
 mod filter;
 mod mapping;
 mod path_cases;
+mod reports;
 mod stability;
