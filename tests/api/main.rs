@@ -24,6 +24,7 @@ mod fence;
 mod fields;
 mod login;
 mod openapi;
+mod page;
 mod sessions;
 mod snapshot;
 mod targets;
