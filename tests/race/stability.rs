@@ -187,8 +187,17 @@ fn the_best_grade_is_taken_not_the_lowest_accepted() {
 /// On a filesystem that clones, a copy is atomic: a store at any step gives the content before or
 /// after it. Runs itself again in a mount namespace of its own, on a filesystem in a file.
 #[test]
-fn a_clone_is_taken_where_the_filesystem_makes_one() {
-    let name = "stability::a_clone_is_taken_where_the_filesystem_makes_one";
+fn a_clone_is_taken_on_xfs() {
+    clone_in_an_image("stability::a_clone_is_taken_on_xfs", "mkfs.xfs");
+}
+
+/// As on XFS.
+#[test]
+fn a_clone_is_taken_on_btrfs() {
+    clone_in_an_image("stability::a_clone_is_taken_on_btrfs", "mkfs.btrfs");
+}
+
+fn clone_in_an_image(name: &str, mkfs: &str) {
     if child::is_child(name) {
         return clone_on(Path::new("/mnt"));
     }
@@ -198,8 +207,8 @@ fn a_clone_is_taken_where_the_filesystem_makes_one() {
         .unwrap()
         .set_len(320 << 20)
         .unwrap();
-    let setup = "mkfs.xfs -q \"$1\" && mount -o loop \"$1\" /mnt || exit 77";
-    child::in_namespace(name, setup, image.as_os_str());
+    let setup = format!("{mkfs} -q \"$1\" && mount -o loop \"$1\" /mnt || exit 77");
+    child::in_namespace(name, &setup, image.as_os_str());
 }
 
 fn clone_on(mount: &Path) {

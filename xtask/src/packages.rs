@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use crate::step::{say, succeeds};
 
 /// A program the tests call, or a module of the system's Python, and the Debian package that has it.
-const NEEDED: [(&str, &str, &str); 11] = [
+const NEEDED: [(&str, &str, &str); 12] = [
     ("strace", "strace", "kill at every system call"),
     (
         "mkfs.ext4",
@@ -16,6 +16,11 @@ const NEEDED: [(&str, &str, &str); 11] = [
         "mkfs.xfs",
         "xfsprogs",
         "power cuts on a filesystem of our own",
+    ),
+    (
+        "mkfs.btrfs",
+        "btrfs-progs",
+        "atomic copies on a filesystem of our own",
     ),
     ("losetup", "mount", "power cuts on a filesystem of our own"),
     ("curl", "curl", "downloads as a person would do them"),
