@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod overlap;
+mod settled;
 
 use std::{
     io,
@@ -306,6 +307,7 @@ impl Service {
         }
         let store: Arc<dyn Store> =
             Arc::new(LocalStore::open(&opened.data, LocalOptions::default())?);
+        settled::look(&control, &*store)?;
         let sources = Arc::new(Sources::new(Arc::new(NativeJournal::new(
             Arc::clone(&control),
             limits.journal.clone(),
@@ -466,6 +468,17 @@ impl Service {
         rustix::fs::unlinkat(data, SOCKET, AtFlags::empty()).ok();
         tracing::info!("stopped");
         Ok(())
+    }
+}
+
+/// An orderly end. One that was cut short writes nothing, and the next start looks.
+impl Drop for Service {
+    fn drop(&mut self) {
+        if !std::thread::panicking()
+            && let Err(error) = settled::settle(&self.parts.control)
+        {
+            tracing::warn!(%error, "the next start looks for what was taken once more");
+        }
     }
 }
 

@@ -71,3 +71,29 @@ fn logs_are_json_when_no_terminal_looks() {
         "{log}"
     );
 }
+
+/// Content that went missing in a crash is named at the next start; after an orderly stop nothing
+/// is looked for.
+#[test]
+fn what_a_crash_took_is_named_at_the_next_start() {
+    let home = Home::new();
+    let mut server = home.up();
+    let id = server.text("attachmentId").to_owned();
+    server.signal(rustix::process::Signal::KILL);
+    server.wait();
+    let hex = id.strip_prefix("sha256:").unwrap();
+    let object = home.data().join("data/objects/sha256");
+    let object = object.join(&hex[..2]).join(hex);
+    let aside = home.path().join("aside");
+    std::fs::rename(&object, &aside).unwrap();
+    let before = server.log().len();
+    let log = home.up().stop().split_off(before);
+    let lost = log.lines().find(|line| line.contains("content is lost"));
+    assert!(lost.is_some_and(|line| line.contains(&id)), "{log}");
+    assert_eq!(log.matches("content is lost").count(), 1);
+    // It ended in order, so what it started with is not asked for again.
+    std::fs::remove_file(&object).ok();
+    let before = before + log.len();
+    let log = home.up().stop().split_off(before);
+    assert!(!log.contains("content is lost"), "{log}");
+}
