@@ -356,6 +356,9 @@ struct LimitSettings {
     connections: Option<Count>,
     connections_per_address: Option<Count>,
     requests_per_principal: Option<Count>,
+    ticket_life: Option<Life>,
+    ticket_grace: Option<Life>,
+    tickets_per_principal: Option<Count>,
     drain: Option<Life>,
     verified_for: Option<Reuse>,
     #[serde(default)]
@@ -436,6 +439,9 @@ impl LimitSettings {
                 self.requests_per_principal,
                 default.requests_per_principal,
             ),
+            ticket_life: life(self.ticket_life, default.ticket_life),
+            ticket_grace: life(self.ticket_grace, default.ticket_grace),
+            tickets_per_principal: count(self.tickets_per_principal, default.tickets_per_principal),
             drain: life(self.drain, default.drain),
             verified_for: self
                 .verified_for

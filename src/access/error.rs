@@ -14,6 +14,12 @@ pub enum AccessError {
     /// The caller may see the object and may not do this with it.
     #[error("not allowed for this caller")]
     Denied,
+    /// The caller has as many tickets as it may have.
+    #[error("the caller has {most} tickets already")]
+    TooManyTickets {
+        /// How many that is.
+        most: usize,
+    },
     /// A session was to be owned by somebody who is no user here.
     #[error("no such owner")]
     UnknownOwner,

@@ -9,6 +9,7 @@
 mod error;
 mod grant;
 mod principal;
+mod ticket;
 mod token;
 
 use std::{sync::Arc, time::Duration};
@@ -17,8 +18,9 @@ pub use error::AccessError;
 pub use grant::{AppendToSession, Grant, ReadSession, UploadToSession};
 pub use principal::{ParsePrincipalNameError, Principal, PrincipalKind, PrincipalName};
 use rusqlite::{Connection, OptionalExtension, Row, params};
+pub use ticket::{Asked, MOST_USES, Terms, Ticket, TicketInfo, TicketUse, Wanted};
 pub(crate) use token::random_bits;
-pub use token::{Issued, LoginCode, Token, TokenInfo, TokenNumber};
+pub use token::{Issued, LoginCode, TicketSecret, Token, TokenInfo, TokenNumber};
 
 use crate::{
     control::{Control, ControlError},
@@ -57,33 +59,34 @@ impl Access {
         }
     }
 
-    /// Who holds this bearer token.
+    /// Who holds this bearer token, and its number.
     ///
     /// # Errors
     /// [`AccessError::Unauthenticated`] when nobody does, or the token has ended or been revoked, or
     /// its principal is disabled.
-    pub fn authenticate(&self, bearer: &str) -> Result<Principal, AccessError> {
+    pub fn authenticate(&self, bearer: &str) -> Result<(Principal, TokenNumber), AccessError> {
         let token = Token::parse(bearer).ok_or(AccessError::Unauthenticated)?;
         let (fingerprint, now) = (token.fingerprint(), self.clock.now());
         let found = self.control.read(|conn| {
             conn.prepare_cached(
-                "SELECT t.hash, t.expires_at, p.id, p.kind, p.name
+                "SELECT t.hash, t.expires_at, t.id, p.id, p.kind, p.name
                  FROM tokens t JOIN principals p ON p.id = t.principal
                  WHERE t.hash = ?1 AND t.revoked_at IS NULL AND p.disabled_at IS NULL",
             )?
             .query_row([fingerprint.as_bytes().as_slice()], |row| {
                 let hash: Vec<u8> = row.get(0)?;
                 let ends: Option<i64> = row.get(1)?;
-                Ok((hash, ends, principal(row, 2)?))
+                let number = TokenNumber::new(row.get(2)?);
+                Ok((hash, ends, (principal(row, 3)?, number)))
             })
             .optional()
             .map_err(ControlError::from)
         })?;
         match found {
-            Some((hash, ends, principal))
+            Some((hash, ends, holder))
                 if fingerprint.is(&hash) && ends.is_none_or(|end| now.as_millis() < end) =>
             {
-                Ok(principal)
+                Ok(holder)
             }
             _ => Err(AccessError::Unauthenticated),
         }
@@ -262,29 +265,8 @@ impl Access {
     /// What the caller is to the session; one question, whatever the answer.
     fn standing(&self, who: &Principal, session: SessionHandle) -> Result<Standing, AccessError> {
         let (id, session) = (who.id.to_string(), session.to_string());
-        let standing = self.control.read(|conn| {
-            conn.prepare_cached(
-                "SELECT s.source, s.host = ?2, EXISTS (
-                     SELECT 1 FROM session_owners o WHERE o.session = s.id AND o.principal = ?2)
-                 FROM sessions s WHERE s.handle = ?1",
-            )
-            .and_then(|mut query| {
-                query
-                    .query_row(params![session, id], |row| {
-                        let source: String = row.get(0)?;
-                        Ok(Standing {
-                            native: source == NATIVE,
-                            host: row.get(1)?,
-                            owner: row.get(2)?,
-                        })
-                    })
-                    .optional()
-            })
-            .map_err(ControlError::from)
-        })?;
-        // A host's or owner's kind is not asked again: the row says what this exact id may do.
-        standing
-            .filter(|standing| standing.host || standing.owner)
+        self.control
+            .read(|conn| standing(conn, &id, &session))?
             .ok_or(AccessError::Hidden)
     }
 }
@@ -461,6 +443,32 @@ impl Access {
         })?;
         Ok(code)
     }
+}
+
+/// What the principal of this id is to the session of this handle: nothing, unless it is its host or
+/// an owner.
+fn standing(conn: &Connection, id: &str, session: &str) -> Result<Option<Standing>, AccessError> {
+    let standing = conn
+        .prepare_cached(
+            "SELECT s.source, s.host = ?2, EXISTS (
+                 SELECT 1 FROM session_owners o WHERE o.session = s.id AND o.principal = ?2)
+             FROM sessions s WHERE s.handle = ?1",
+        )
+        .and_then(|mut query| {
+            query
+                .query_row(params![session, id], |row| {
+                    let source: String = row.get(0)?;
+                    Ok(Standing {
+                        native: source == NATIVE,
+                        host: row.get(1)?,
+                        owner: row.get(2)?,
+                    })
+                })
+                .optional()
+        })
+        .map_err(ControlError::from)?;
+    // A host's or owner's kind is not asked again: the row says what this exact id may do.
+    Ok(standing.filter(|standing| standing.host || standing.owner))
 }
 
 fn insert_token(

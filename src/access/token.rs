@@ -48,6 +48,8 @@ secrets! {
     Token = "hf_";
     /// A one-time sign-in code.
     LoginCode = "hl_";
+    /// What a ticket's address ends in.
+    TicketSecret = "ht_";
 }
 
 /// A secret as the database knows it: its SHA-256, enough for 256 random bits.

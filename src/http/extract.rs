@@ -19,9 +19,9 @@ use super::{
     problem::{Code, Facts, Problem},
 };
 use crate::{
-    access::Principal,
+    access::{Principal, TokenNumber},
     journal::RetryKey,
-    model::{AttachmentId, PrincipalId, SessionHandle},
+    model::{AttachmentId, PrincipalId, SessionHandle, TicketHandle},
 };
 
 /// The principal an owner-only way in vouches for: an extension, which no request of a network can
@@ -34,6 +34,8 @@ pub(super) struct Vouched(pub(super) Principal);
 pub(super) struct Caller {
     /// The principal.
     pub(super) who: Principal,
+    /// The token it showed; none where a way in vouches for it.
+    pub(super) token: Option<TokenNumber>,
     /// Its place among the principal's requests; kept until the answer's last byte.
     pub(super) place: Place,
 }
@@ -42,22 +44,24 @@ impl FromRequestParts<App> for Caller {
     type Rejection = Problem;
 
     async fn from_request_parts(head: &mut Head, app: &App) -> Result<Self, Problem> {
-        let who = if let Some(Vouched(who)) = head.extensions.get() {
-            who.clone()
+        let (who, token) = if let Some(Vouched(who)) = head.extensions.get() {
+            (who.clone(), None)
         } else {
             let token = bearer(&head.headers).ok_or(Problem::new(Code::Unauthenticated))?;
             let access = app.parts.access.clone();
-            app.parts
+            let (who, number) = app
+                .parts
                 .pools
                 .control
                 .run(move || access.authenticate(&token))
-                .await??
+                .await??;
+            (who, Some(number))
         };
         let place = app
             .admission
             .enter(who.id, app.parts.limits.requests_per_principal)
             .ok_or(Problem::new(Code::Busy))?;
-        Ok(Self { who, place })
+        Ok(Self { who, token, place })
     }
 }
 
@@ -85,7 +89,7 @@ pub(super) struct Place {
 }
 
 impl Admission {
-    fn enter(self: &Arc<Self>, who: PrincipalId, most: usize) -> Option<Place> {
+    pub(super) fn enter(self: &Arc<Self>, who: PrincipalId, most: usize) -> Option<Place> {
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let count = held.entry(who).or_default();
         if *count >= most {
@@ -142,6 +146,47 @@ impl FromRequestParts<App> for Attachment {
         AttachmentId::parse(&text)
             .map(Self)
             .map_err(|_not_an_id| Problem::new(Code::NotFound))
+    }
+}
+
+/// The ticket an address names by its public id; as [`InSession`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TicketId(pub(super) TicketHandle);
+
+impl FromRequestParts<App> for TicketId {
+    type Rejection = Problem;
+
+    async fn from_request_parts(head: &mut Head, app: &App) -> Result<Self, Problem> {
+        let text = parameter(head, app, "ticket").await?;
+        TicketHandle::parse(&text)
+            .map(Self)
+            .map_err(|_not_a_handle| Problem::new(Code::NotFound))
+    }
+}
+
+/// What a ticket's address ends in; text nobody has looked at, and nobody is shown.
+pub(super) struct Secret(pub(super) String);
+
+impl FromRequestParts<App> for Secret {
+    type Rejection = Problem;
+
+    async fn from_request_parts(head: &mut Head, app: &App) -> Result<Self, Problem> {
+        parameter(head, app, "ticket").await.map(Self)
+    }
+}
+
+/// That the address has no query: what it would say is said nowhere.
+#[derive(Debug)]
+pub(super) struct NoQuery;
+
+impl FromRequestParts<App> for NoQuery {
+    type Rejection = Problem;
+
+    async fn from_request_parts(head: &mut Head, _app: &App) -> Result<Self, Problem> {
+        match head.uri.query() {
+            None | Some("") => Ok(Self),
+            Some(_) => Err(Problem::malformed("this address takes no query")),
+        }
     }
 }
 

@@ -8,6 +8,7 @@
 
 mod attachments;
 mod counters;
+mod download;
 mod dress;
 mod events;
 mod extract;
@@ -23,6 +24,7 @@ pub mod semantics;
 pub mod server;
 mod sessions;
 mod snapshot;
+mod tickets;
 mod uploads;
 
 use std::sync::Arc;
@@ -39,6 +41,8 @@ pub struct App {
     hosts: Arc<AllowedHosts>,
     counters: Arc<Counters>,
     admission: Arc<extract::Admission>,
+    /// Requests by ticket, by the ticket's maker: they do not crowd out the maker's own.
+    holders: Arc<extract::Admission>,
 }
 
 impl App {
@@ -50,6 +54,7 @@ impl App {
             hosts: Arc::new(hosts),
             counters: Arc::default(),
             admission: Arc::default(),
+            holders: Arc::default(),
         }
     }
 

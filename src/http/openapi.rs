@@ -10,7 +10,9 @@ use utoipa::{
     },
 };
 
-use super::{attachments, events, host, login, problem::ProblemBody, sessions, snapshot, uploads};
+use super::{
+    attachments, events, host, login, problem::ProblemBody, sessions, snapshot, tickets, uploads,
+};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -29,6 +31,10 @@ use super::{attachments, events, host, login, problem::ProblemBody, sessions, sn
         events::append,
         uploads::receive,
         attachments::download,
+        tickets::list,
+        tickets::create,
+        tickets::revoke,
+        tickets::download,
     ),
     components(schemas(ProblemBody)),
     modifiers(&Common),
@@ -46,10 +52,13 @@ impl Modify for Common {
             SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)),
         );
         for path in api.paths.paths.values_mut() {
-            for operation in [&mut path.get, &mut path.head, &mut path.post]
-                .into_iter()
-                .flatten()
-            {
+            let operations = [
+                &mut path.get,
+                &mut path.head,
+                &mut path.post,
+                &mut path.delete,
+            ];
+            for operation in operations.into_iter().flatten() {
                 operation
                     .responses
                     .responses

@@ -44,6 +44,8 @@ pub enum Code {
     StaleGeneration,
     /// The log's next seq is not the expected one.
     SeqMismatch,
+    /// The caller has as many tickets as it may have.
+    TooManyTickets,
     /// A precondition of the request does not hold.
     Precondition,
     /// A JSON body is larger than is read.
@@ -250,6 +252,12 @@ impl Code {
                 "the log is elsewhere",
                 "Another append came first; read the events from `nextSeq` on and decide again. \
                  Nothing was appended.",
+            ),
+            Self::TooManyTickets => no(
+                S::CONFLICT,
+                "too many tickets",
+                "You have as many tickets as you may; the operator governs this by `setting`. Revoke \
+                 one with DELETE /v1/tickets/{ticket}, or wait until one ends.",
             ),
             Self::Precondition => no(
                 S::PRECONDITION_FAILED,
@@ -496,6 +504,7 @@ impl Problem {
             },
             T::Pool(PoolError::Busy) => Self::new(Code::Busy),
             T::Pool(PoolError::Gone) => Self::new(Code::Internal),
+            T::Withdrawn => Self::new(Code::NotFound),
             T::Cut { .. } | T::WrongLength { .. } => Self::new(Code::LengthMismatch),
             T::WrongDigest { .. } => Self::new(Code::DigestMismatch),
         }
@@ -535,6 +544,13 @@ impl Problem {
             AccessError::Unauthenticated => Self::new(Code::Unauthenticated),
             AccessError::Hidden => Self::new(Code::NotFound),
             AccessError::Denied => Self::new(Code::Forbidden),
+            AccessError::TooManyTickets { most } => {
+                Self::new(Code::TooManyTickets).with_facts(Facts {
+                    reason: Some(format!("{most} tickets are kept for one principal")),
+                    setting: Some("limits.tickets_per_principal"),
+                    ..Facts::default()
+                })
+            }
             AccessError::UnknownOwner => Self::new(Code::UnknownOwner),
             AccessError::Refused(reason) => Self::malformed(*reason),
             AccessError::Journal(error) => Self::of_journal(error),

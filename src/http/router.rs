@@ -18,7 +18,7 @@ use tower::ServiceExt as _;
 use super::{
     App, attachments, dress, events, host, login, openapi, page,
     problem::{Code, Problem},
-    server, sessions, snapshot, uploads,
+    server, sessions, snapshot, tickets, uploads,
 };
 
 /// Who may use a route, which decides what its refusals are.
@@ -32,6 +32,10 @@ pub enum Scope {
     Session,
     /// Those entitled to the session, to an attachment it refers to.
     Attachment,
+    /// The one who made the ticket whose public id the path names.
+    Ticket,
+    /// Anybody who holds the ticket whose secret the path ends in.
+    Holder,
 }
 
 /// One row of the table.
@@ -70,6 +74,10 @@ impl Row {
 
     fn post<T: 'static>(self, handler: impl Handler<T, App>) -> Self {
         self.on(MethodFilter::POST, handler, &["POST"])
+    }
+
+    fn delete<T: 'static>(self, handler: impl Handler<T, App>) -> Self {
+        self.on(MethodFilter::DELETE, handler, &["DELETE"])
     }
 
     fn on<T: 'static>(
@@ -125,6 +133,11 @@ fn rows() -> Vec<Row> {
             Scope::Attachment,
         )
         .get(attachments::download),
+        row("/v1/tickets", Scope::SignedIn)
+            .get(tickets::list)
+            .post(tickets::create),
+        row("/v1/tickets/{ticket}", Scope::Ticket).delete(tickets::revoke),
+        row("/d/{ticket}", Scope::Holder).get(tickets::download),
     ];
     rows.extend(
         page::ASSETS

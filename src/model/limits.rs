@@ -30,6 +30,12 @@ pub struct Limits {
     pub connections_per_address: usize,
     /// The most requests of one principal served at once.
     pub requests_per_principal: usize,
+    /// The longest a ticket can be asked to last.
+    pub ticket_life: Duration,
+    /// How long past its end a ticket serves those who go on with a download.
+    pub ticket_grace: Duration,
+    /// The most tickets one principal may have.
+    pub tickets_per_principal: usize,
     /// How long a shutdown waits for transfers.
     pub drain: Duration,
     /// How long a whole-content pass may be reused (I4).
@@ -68,6 +74,9 @@ impl Default for Limits {
             connections: 1024,
             connections_per_address: 512,
             requests_per_principal: 64,
+            ticket_life: Duration::from_hours(24),
+            ticket_grace: Duration::from_hours(1),
+            tickets_per_principal: 256,
             drain: Duration::from_secs(30),
             verified_for: Duration::from_mins(1),
             journal: JournalLimits::default(),

@@ -4,10 +4,10 @@ use std::{collections::VecDeque, ops::Range};
 
 use bytes::Bytes;
 
-use super::{Parts, TransferError};
+use super::{Parts, TransferError, ticket::Use};
 use crate::{
     access::{Grant, Principal},
-    model::{AttachmentId, AttachmentRef, Cancel, FileName, SessionHandle},
+    model::{AttachmentId, AttachmentRef, ByteCount, Cancel, FileName, SessionHandle},
     pool::Pool,
     store::{
         Blob, StoreError,
@@ -94,21 +94,24 @@ pub struct Sending {
     pieces: VecDeque<Piece>,
     pool: Pool,
     current: Option<Blocks>,
+    used: Option<Use>,
 }
 
 impl Sending {
-    /// Sends `pieces` of `content`, in order.
+    /// Sends `pieces` of `content`, in order; by a ticket, on account of that use of it.
     #[must_use]
     pub fn new(
         parts: &Parts,
         content: Verified<Blob>,
         pieces: impl IntoIterator<Item = Piece>,
+        used: Option<Use>,
     ) -> Self {
         Self {
             content,
             pieces: pieces.into_iter().collect(),
             pool: parts.pools.files.clone(),
             current: None,
+            used,
         }
     }
 
@@ -116,7 +119,8 @@ impl Sending {
     /// returned (I4); after an error nothing follows.
     ///
     /// # Errors
-    /// [`TransferError::Store`] when the medium changed under the transfer.
+    /// [`TransferError::Store`] when the medium changed under the transfer;
+    /// [`TransferError::Withdrawn`] when the ticket ended under it.
     pub async fn next(&mut self) -> Result<Option<Bytes>, TransferError> {
         loop {
             let mut blocks = match self.current.take() {
@@ -138,6 +142,10 @@ impl Sending {
                 .inspect_err(|_gone| self.pieces.clear())?;
             match bytes {
                 Ok(Some(bytes)) => {
+                    if let Some(used) = &mut self.used {
+                        let spent = used.spend(ByteCount::from(bytes.len()).get()).await;
+                        spent.inspect_err(|_withdrawn| self.pieces.clear())?;
+                    }
                     self.current = Some(blocks);
                     return Ok(Some(bytes));
                 }

@@ -28,6 +28,9 @@ pub enum TransferError {
     /// The work found no place, or was lost.
     #[error(transparent)]
     Pool(#[from] PoolError),
+    /// The ticket a transfer went by was revoked, or its maker's right ended, under it.
+    #[error("the ticket was withdrawn under the transfer")]
+    Withdrawn,
     /// The sender stopped before its content ended.
     #[error("the content was cut off after {arrived}")]
     Cut {

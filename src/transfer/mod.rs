@@ -10,6 +10,7 @@ pub mod attachment;
 mod error;
 mod homes;
 mod parts;
+pub mod ticket;
 pub mod upload;
 
 pub use error::TransferError;

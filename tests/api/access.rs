@@ -77,7 +77,14 @@ fn no_secret_stands_in_the_data_directory() {
         .issue_login_code(who, Duration::from_mins(1))
         .unwrap()
         .reveal();
-    let secrets = [&server.host.token, &server.alice.token, &code].map(|text| text[3..].to_owned());
+    let session = server.session(&[&server.alice]);
+    let attachment = server.attach(&session, "a", b"abc");
+    let (handle, id) = attachment.rsplit_once("/attachments/").unwrap();
+    let form = json!({"session": handle.rsplit('/').next(), "attachmentId": id});
+    let ticket = server.post("/v1/tickets", &server.alice, &form).json();
+    let ticket = ticket["href"].as_str().unwrap()["/d/".len()..].to_owned();
+    let secrets =
+        [&server.host.token, &server.alice.token, &code, &ticket].map(|text| text[3..].to_owned());
     let mut seen = 0;
     for entry in std::fs::read_dir(server.data().join("data/journal")).unwrap() {
         let path = entry.unwrap().path();

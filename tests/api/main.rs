@@ -28,4 +28,5 @@ mod page;
 mod sessions;
 mod snapshot;
 mod targets;
+mod tickets;
 mod uploads;

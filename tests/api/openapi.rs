@@ -20,6 +20,10 @@ fn the_golden_description_is_the_present_one() {
     );
 }
 
+fn is_download(path: &str) -> bool {
+    path.ends_with("{attachment}") || path == "/d/{ticket}"
+}
+
 #[test]
 fn the_description_is_served_and_names_every_route_under_v1() {
     let server = Server::start();
@@ -40,12 +44,12 @@ fn the_description_is_served_and_names_every_route_under_v1() {
         })
         .collect();
     let routed: BTreeSet<(String, String)> = routes()
-        .filter(|route| route.path.starts_with("/v1/"))
+        .filter(|route| route.path.starts_with("/v1/") || route.path.starts_with("/d/"))
         .flat_map(|route| {
             let methods = route.methods.iter();
             // HEAD is described where it means more than GET without a body.
             methods
-                .filter(move |method| **method != "HEAD" || route.path.ends_with("{attachment}"))
+                .filter(move |method| **method != "HEAD" || is_download(route.path))
                 .map(move |method| (route.path.to_owned(), (*method).to_owned()))
         })
         .collect();

@@ -20,6 +20,18 @@ fn a05_tokens_codes_names_and_paths_never_reach_the_log() {
     server.get(&server.attachment());
     let login = wire::post_json(server.address(), "/v1/login", &json!({"code": code}));
     let second = login.json()["token"].as_str().unwrap().to_owned();
+    // A ticket: made, used, and shown in wrong places.
+    let of_demo = json!({"session": session, "attachmentId": server.text("attachmentId")});
+    let ticket = wire::post_json_as(server.address(), "/v1/tickets", &token, &of_demo).json();
+    let ticket = ticket["href"].as_str().unwrap().to_owned();
+    for path in [
+        &ticket[..],
+        &format!("{ticket}?x"),
+        &format!("{ticket}/x"),
+        &ticket[2..],
+    ] {
+        wire::get(server.address(), path, None, &[]);
+    }
     // Misplaced by a confused client.
     let address = server.address().to_owned();
     for path in [
@@ -49,6 +61,7 @@ fn a05_tokens_codes_names_and_paths_never_reach_the_log() {
         ("a token", &token[3..]),
         ("a token got by signing in", &second[3..]),
         ("a code", &code[3..]),
+        ("a ticket", &ticket[6..]),
         ("a file name", "payslip-of-alice"),
         ("a host path", place),
     ] {

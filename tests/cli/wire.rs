@@ -66,6 +66,17 @@ pub(crate) fn post_json(address: &str, path: &str, body: &serde_json::Value) -> 
     )
 }
 
+pub(crate) fn post_json_as(
+    address: &str,
+    path: &str,
+    token: &str,
+    body: &serde_json::Value,
+) -> Answer {
+    let body = body.to_string();
+    let json = ["Content-Type: application/json"];
+    request(address, "POST", path, Some(token), &json, body.as_bytes())
+}
+
 fn request(
     address: &str,
     method: &str,

@@ -19,4 +19,5 @@ mod errors;
 mod journal;
 mod journey;
 mod store;
+mod tickets;
 mod trace;

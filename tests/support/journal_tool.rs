@@ -4,22 +4,36 @@
 //! ```text
 //! journal-tool create DIR
 //! journal-tool append DIR COUNT
+//! journal-tool redeem DIR SECRET
 //! ```
 //!
 //! `create` makes the database and a session; `append` adds events, each referring to an upload of
-//! its own, and prints `ack SEQ` for each only after it is durable, or `refused ERROR`.
-#![expect(clippy::print_stdout, reason = "a test program speaks on stdout")]
+//! its own, and prints `ack SEQ` for each only after it is durable, or `refused ERROR`. `redeem` opens
+//! a use of a ticket, ends it as an answer does, and prints `sent` between the two.
+#![expect(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    reason = "a test program opens what it is told to and speaks on stdout"
+)]
 
 #[path = "session.rs"]
 mod session;
 
-use std::{error::Error, path::PathBuf, process::ExitCode};
+use std::{
+    error::Error,
+    fs::File,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+};
 
 use holdfast::{
+    access::{Access, Asked, Wanted},
+    control::Control,
     journal::{Journal as _, JournalError, Source as _},
-    model::Timestamp,
+    model::{Limits, SystemClock, Timestamp},
 };
-use session::{HANDLE, header, message, open_inline, upload};
+use session::{HANDLE, header, message, open_inline, shared, upload};
 
 fn main() -> ExitCode {
     match run() {
@@ -36,6 +50,10 @@ fn run() -> Result<bool, Box<dyn Error>> {
     let mut words = std::env::args().skip(1);
     let command = words.next().ok_or("no command")?;
     let dir = PathBuf::from(words.next().ok_or("which directory?")?);
+    if command == "redeem" {
+        redeem(&dir, &words.next().ok_or("which ticket?")?)?;
+        return Ok(true);
+    }
     let journal = open_inline(&dir)?;
     match command.as_str() {
         "create" => {
@@ -69,4 +87,20 @@ fn run() -> Result<bool, Box<dyn Error>> {
         }
         other => Err(format!("no command {other}").into()),
     }
+}
+
+/// What an answer with the whole content does to a ticket.
+fn redeem(dir: &Path, secret: &str) -> Result<(), Box<dyn Error>> {
+    let clock = Arc::new(SystemClock);
+    let control = Arc::new(Control::open_inline(File::open(dir)?, clock.clone())?);
+    let journal = Arc::new(shared(Arc::clone(&control)));
+    let access = Access::new(control, journal, clock);
+    let grace = Limits::default().ticket_grace;
+    let ticket = access.ticket(secret, Asked::Whole, grace)?;
+    let session = access.read_session(ticket.maker(), ticket.session())?;
+    access.attachment(&session, ticket.attachment(), ticket.name())?;
+    let used = access.open_use(&ticket, Wanted::Whole, grace)?;
+    println!("sent");
+    access.end_use(&used)?;
+    Ok(())
 }
