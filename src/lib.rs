@@ -38,6 +38,8 @@ pub mod access;
 #[cfg(feature = "service")]
 pub mod deliverable;
 pub mod gate;
+#[cfg(feature = "service")]
+pub mod policy;
 
 // Journeys.
 #[cfg(feature = "service")]
