@@ -41,6 +41,9 @@ pub mod gate;
 #[cfg(feature = "service")]
 pub mod policy;
 
+// Attacks `pinned` and writes what the gate reads.
+pub mod prove;
+
 // Journeys.
 #[cfg(feature = "service")]
 pub mod transfer;

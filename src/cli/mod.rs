@@ -33,12 +33,14 @@ use serde_json::{Value, json};
 
 use crate::{
     app::Opened,
+    prove,
     telemetry::{self, Running},
 };
 
 /// Runs the program with the arguments and the environment it was started with.
 #[must_use]
 pub fn run() -> ExitCode {
+    prove::answer_if_asked(std::env::args_os().skip(1));
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {

@@ -1,5 +1,7 @@
 #![forbid(unsafe_code)]
 
+use std::fmt;
+
 use super::{Facts, PinnedError};
 
 /// Whether a path may lead through symbolic links.
@@ -132,6 +134,110 @@ impl Policy {
         match &self.owner {
             Owner::Users(users) if !users.contains(&facts.owner) => Err(PinnedError::DeniedOwner),
             Owner::Users(_) | Owner::Any => Ok(()),
+        }
+    }
+
+    /// Takes a policy as [`Policy`]'s display form spells it, whole and in that order.
+    #[must_use]
+    pub fn from_text(text: &str) -> Option<Self> {
+        let mut words = text.split(' ');
+        let mut word = |key: &str| words.next()?.strip_prefix(key)?.strip_prefix('=');
+        let policy = Self {
+            links: match word("links")? {
+                "deny" => Links::Deny,
+                "beneath" => Links::Beneath,
+                _ => return None,
+            },
+            hard_links: match word("hardlinks")? {
+                "deny" => HardLinks::Deny,
+                "allow" => HardLinks::Allow,
+                _ => return None,
+            },
+            mounts: match word("mounts")? {
+                "deny" => Mounts::Deny,
+                "allow" => Mounts::Allow,
+                _ => return None,
+            },
+            owner: match word("owner")? {
+                "any" => Owner::Any,
+                users => Owner::Users(
+                    users
+                        .split(',')
+                        .map(|user| user.parse().ok())
+                        .collect::<Option<_>>()?,
+                ),
+            },
+            stability: Grade::parse(word("stability")?)?,
+            leases: match word("leases")? {
+                "never" => Leases::Never,
+                "try" => Leases::Try,
+                _ => return None,
+            },
+        };
+        words.next().is_none().then_some(policy)
+    }
+}
+
+/// The whole policy in one line: what a report says it was made for.
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let links = match self.links {
+            Links::Deny => "deny",
+            Links::Beneath => "beneath",
+        };
+        let hard_links = match self.hard_links {
+            HardLinks::Deny => "deny",
+            HardLinks::Allow => "allow",
+        };
+        let mounts = match self.mounts {
+            Mounts::Deny => "deny",
+            Mounts::Allow => "allow",
+        };
+        let owner = match &self.owner {
+            Owner::Any => "any".to_owned(),
+            Owner::Users(users) => {
+                let users: Vec<String> = users.iter().map(u32::to_string).collect();
+                users.join(",")
+            }
+        };
+        let stability = self.stability.name();
+        let leases = match self.leases {
+            Leases::Never => "never",
+            Leases::Try => "try",
+        };
+        write!(
+            f,
+            "links={links} hardlinks={hard_links} mounts={mounts} owner={owner} \
+             stability={stability} leases={leases}"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Grade, HardLinks, Leases, Links, Mounts, Owner, Policy};
+
+    #[test]
+    fn a_policy_is_read_as_it_is_written_and_nothing_else_is_one() {
+        let open = Policy {
+            links: Links::Beneath,
+            hard_links: HardLinks::Allow,
+            mounts: Mounts::Allow,
+            owner: Owner::Users(vec![7, 1000]),
+            stability: Grade::Clone,
+            leases: Leases::Try,
+        };
+        for policy in [Policy::default(), open] {
+            assert_eq!(Policy::from_text(&policy.to_string()), Some(policy));
+        }
+        let text = Policy::default().to_string();
+        for wrong in [
+            String::new(),
+            format!("{text} "),
+            text.replace("deny", "maybe"),
+            text.replace("owner=any", "owner=me"),
+        ] {
+            assert_eq!(Policy::from_text(&wrong), None, "{wrong:?}");
         }
     }
 }

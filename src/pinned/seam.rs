@@ -44,6 +44,28 @@ pub enum Step {
     Copied,
 }
 
+impl Step {
+    /// The step's name in reports; steps that recur share one.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Begun => "begun",
+            Self::Component { .. } => "component",
+            Self::Resolved => "resolved",
+            Self::Examined => "examined",
+            Self::Reopened => "reopened",
+            Self::Stamped => "stamped",
+            Self::Confirmed => "confirmed",
+            Self::Flushed => "flushed",
+            Self::Leased => "leased",
+            Self::Cloned => "cloned",
+            Self::Read { .. } => "read",
+            Self::Again { .. } => "again",
+            Self::Copied => "copied",
+        }
+    }
+}
+
 /// Calls out at every [`Step`]. Production passes `()`, which costs nothing; a test or the prober
 /// passes a closure that attacks there.
 pub trait Seam {

@@ -14,5 +14,6 @@ mod environment;
 mod filter;
 mod mapping;
 mod path_cases;
+mod probe;
 mod reports;
 mod stability;
