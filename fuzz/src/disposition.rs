@@ -1,8 +1,8 @@
 //! Names to save under, and the header that carries them.
 
 use holdfast::{
-    http::semantics::{SaveName, attachment},
-    model::Digest,
+    http::semantics::attachment,
+    model::{Digest, SaveName},
 };
 
 /// A name of any bytes becomes a safe one, stays the same from then on, and comes back from the

@@ -18,11 +18,11 @@ use super::{
     App, Counters,
     extract::Place,
     problem::{Code, Problem},
-    semantics::{self, ByteRange, Cache, Content, Object, Plan, SaveName, Verb},
+    semantics::{self, ByteRange, Cache, Content, Object, Plan, Verb},
 };
 use crate::{
     access::{Grant, Ticket, Wanted},
-    model::AttachmentRef,
+    model::{AttachmentRef, SaveName},
     transfer::{
         TransferError,
         attachment::{Opened, Piece, Sending},

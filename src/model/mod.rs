@@ -20,6 +20,8 @@ mod media_type;
 mod redact;
 mod reference;
 mod rel_path;
+#[cfg(feature = "service")]
+mod save_name;
 mod seq;
 mod size;
 
@@ -36,5 +38,7 @@ pub use media_type::MediaType;
 pub use redact::Redacted;
 pub use reference::{AttachmentKind, AttachmentRef};
 pub use rel_path::{MAX_COMPONENT, MAX_COMPONENTS, MAX_PATH, ParsePathError, RelPath, Shown};
+#[cfg(feature = "service")]
+pub use save_name::SaveName;
 pub use seq::{LogGeneration, Seq};
 pub use size::ByteCount;

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, fs, path::Path, process::Command};
 
-use holdfast::{http::semantics::SaveName, model::FileName};
+use holdfast::model::{FileName, SaveName};
 
 use percent_encoding::percent_decode_str;
 

@@ -1,8 +1,8 @@
 //! Ranges: what is asked for is what is sent.
 
 use holdfast::{
-    http::semantics::{Cache, Content, Object, SaveName, Verb, plan},
-    model::{ByteCount, Digest, MediaType},
+    http::semantics::{Cache, Content, Object, Verb, plan},
+    model::{ByteCount, Digest, MediaType, SaveName},
 };
 use http::{HeaderMap, HeaderValue, header};
 use proptest::prelude::*;

@@ -28,7 +28,7 @@ pub use authority::{AuthorityError, Host, MAX_TARGET, check_target};
 pub use digest_field::{
     DigestFieldError, Wish, claimed_digest, legacy_digest, repr_digest, wish, wish_legacy,
 };
-pub use disposition::{SaveName, attachment};
+pub use disposition::attachment;
 pub use framing::{Coding, HeadScan, coding};
 pub use multipart::{Multipart, Part};
 pub use plan::{Cache, Content, Object, Plan, Verb, plan};

@@ -3,11 +3,10 @@ use std::fmt::Display;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
 use super::{
-    ByteRange, EntityTag, IfRange, Multipart, Outcome, SaveName, Selection, Wish, attachment,
-    content_range, evaluate, if_range, legacy_digest, repr_digest, select, unsatisfied_range, wish,
-    wish_legacy,
+    ByteRange, EntityTag, IfRange, Multipart, Outcome, Selection, Wish, attachment, content_range,
+    evaluate, if_range, legacy_digest, repr_digest, select, unsatisfied_range, wish, wish_legacy,
 };
-use crate::model::{ByteCount, Digest, MediaType};
+use crate::model::{ByteCount, Digest, MediaType, SaveName};
 
 /// The two methods a download answers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -227,10 +226,7 @@ mod tests {
     use http::{HeaderMap, HeaderName, HeaderValue};
 
     use super::{Cache, Content, Object, Plan, Verb, plan};
-    use crate::{
-        http::semantics::SaveName,
-        model::{ByteCount, Digest, MediaType},
-    };
+    use crate::model::{ByteCount, Digest, MediaType, SaveName};
 
     const SHA: &str = "sha-256=:7XACtDnprIRfIjV9giusFERzD722AW0+yUMil7nsn3M=:";
 
