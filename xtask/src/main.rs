@@ -119,13 +119,26 @@ fn test() -> ExitCode {
     } else {
         steps.skip("fuzz targets", "there is no fuzz/Cargo.toml");
     }
-    if step::succeeds("cargo", &["deny", "--version"]) {
-        steps.cargo("licences and advisories", &["deny", "check"]);
-    } else {
-        steps.skip(
+    licences(&mut steps);
+    steps.finish()
+}
+
+/// What we depend on: whose it is and where it comes from; and, with a way to the database, what is
+/// known against it.
+fn licences(steps: &mut Steps) {
+    if !step::succeeds("cargo", &["deny", "--version"]) {
+        return steps.skip(
             "licences and advisories",
-            "cargo deny is not installed (cargo install cargo-deny)",
+            "cargo deny is not installed (cargo install cargo-deny --locked)",
         );
     }
-    steps.finish()
+    steps.cargo(
+        "licences",
+        &["deny", "check", "bans", "licenses", "sources"],
+    );
+    if step::succeeds("cargo", &["deny", "fetch", "db"]) {
+        steps.cargo("advisories", &["deny", "check", "advisories"]);
+    } else {
+        steps.skip("advisories", "their database cannot be fetched from here");
+    }
 }
