@@ -20,6 +20,8 @@ pub mod pool;
 #[cfg(feature = "service")]
 mod beneath;
 #[cfg(feature = "service")]
+pub mod bundle;
+#[cfg(feature = "service")]
 pub mod home;
 pub mod spool;
 

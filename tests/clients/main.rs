@@ -20,6 +20,7 @@ mod skip;
 #[path = "../cli/wire.rs"]
 mod wire;
 
+mod bundles;
 mod names;
 mod resume;
 

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use crate::step::{say, succeeds};
 
 /// A program the tests call, or a module of the system's Python, and the Debian package that has it.
-const NEEDED: [(&str, &str, &str); 12] = [
+const NEEDED: [(&str, &str, &str); 14] = [
     ("strace", "strace", "kill at every system call"),
     (
         "mkfs.ext4",
@@ -35,6 +35,12 @@ const NEEDED: [(&str, &str, &str); 12] = [
         "python3:httpx",
         "python3-httpx",
         "downloads as a script would do them",
+    ),
+    ("unzip", "unzip", "archives as a person would unpack them"),
+    (
+        "bsdtar",
+        "libarchive-tools",
+        "archives as a person would unpack them",
     ),
     ("sha256sum", "coreutils", "checks as a person would do them"),
     ("c++", "g++", "the fuzzing engine"),
