@@ -6,6 +6,8 @@
 
 #![forbid(unsafe_code)]
 
+mod root;
+
 use std::{
     ffi::OsString,
     fmt, io,
@@ -17,6 +19,8 @@ use std::{
     time::Duration,
 };
 
+pub use root::RootConfig;
+use root::RootSettings;
 use serde::{
     Deserialize, Deserializer,
     de::{self, Visitor},
@@ -107,15 +111,6 @@ impl HomeConfig {
             host: None,
         })
     }
-}
-
-/// One `[[root]]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RootConfig {
-    /// Its name in messages and logs; never a path.
-    pub name: RootName,
-    /// The directory; it may be or contain links, and is resolved once, at start.
-    pub path: PathBuf,
 }
 
 /// The name of a root.
@@ -325,13 +320,6 @@ struct DeliverablesSettings {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RootSettings {
-    name: RootName,
-    path: Place,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct HomeSettings {
     name: RootName,
     home: Place,
@@ -391,10 +379,7 @@ impl Settings {
             roots: self
                 .root
                 .into_iter()
-                .map(|root| RootConfig {
-                    name: root.name,
-                    path: base.join(root.path.0),
-                })
+                .map(|root| root.into_config(base))
                 .collect(),
             homes: self
                 .dsh
@@ -801,7 +786,7 @@ mod tests {
     use super::{Config, ConfigError, DEFAULT_LISTEN};
     use crate::{
         gate::Mode,
-        model::{ByteCount, Limits},
+        model::{ByteCount, Limits, RelPath},
     };
 
     fn parse(text: &str, environment: &[(&str, &str)]) -> Result<Config, ConfigError> {
@@ -844,6 +829,17 @@ mod tests {
             [[root]]
             name = "ci"
             path = "ws"
+            max_file = "5MiB"
+            links = "beneath"
+            hardlinks = "allow"
+            mounts = "allow"
+            owner = [1000]
+            stability = "double-read"
+            leases = "try"
+            deny = ["*.bak"]
+            builtin_deny = false
+            sensitive = ["drafts/**"]
+            sensitive_over = "1MiB"
             "#,
             &[],
         )
@@ -860,7 +856,23 @@ mod tests {
         assert_eq!(config.limits.connections, 7);
         assert_eq!(config.limits.verified_for, Duration::ZERO);
         assert_eq!(config.limits.journal.event, ByteCount::kib(4));
-        assert_eq!(config.roots[0].path, Path::new("/etc/holdfast/ws"));
+        let root = &config.roots[0];
+        assert_eq!(root.path, Path::new("/etc/holdfast/ws"));
+        assert_eq!(root.max_file, ByteCount::mib(5));
+        assert_eq!(
+            root.policy.to_string(),
+            "links=beneath hardlinks=allow mounts=allow owner=1000 stability=double-read leases=try"
+        );
+        let judged = |name: &str, bytes| {
+            let path = RelPath::parse(name.as_bytes()).unwrap();
+            let class = root.names.judge(&path, Some(ByteCount::new(bytes)));
+            format!("{class:?}")
+        };
+        assert_eq!(judged("a.bak", 1), r#"Denied("*.bak")"#);
+        assert_eq!(judged("server.key", 1), "Ordinary");
+        assert_eq!(judged("a.bin", (1 << 20) + 1), "Sensitive(Large)");
+        let listed = r#"Sensitive(Listed("drafts/**"))"#;
+        assert_eq!(judged("drafts/a", 1), listed);
     }
 
     #[test]
@@ -931,6 +943,18 @@ mod tests {
             (
                 "[[root]]\nname = \"a\"\npath = \"x\"\n[[root]]\nname = \"a\"\npath = \"y\"\n",
                 ":5: root[1].name: there is a root `a` already",
+            ),
+            (
+                "[[root]]\nname = \"a\"\npath = \"x\"\nlinks = \"allow\"\n",
+                ":4: root[0].links: links are `deny` or `beneath`",
+            ),
+            (
+                "[[root]]\nname = \"a\"\npath = \"x\"\nowner = \"me\"\n",
+                ":4: root[0].owner: the owner is",
+            ),
+            (
+                "[[root]]\nname = \"a\"\npath = \"x\"\ndeny = [\"a\", \"[\"]\n",
+                ":4: root[0].deny: `[` is no pattern",
             ),
             (
                 "[deliverables]\nmode = \"open\"\n",

@@ -40,7 +40,7 @@ use crate::{
         native::NativeJournal,
     },
     model::{Clock, Limits, SystemClock},
-    pinned::{PinnedError, Policy, Root},
+    pinned::{PinnedError, Root},
     store::{
         Store, StoreError,
         dsh::DshObjects,
@@ -183,7 +183,7 @@ impl Opened {
 
 fn hold(root: &RootConfig) -> Result<HeldRoot, AppError> {
     let name = root.name.as_str().to_owned();
-    let held = match Root::open(&root.path, Policy::default()) {
+    let held = match Root::open(&root.path, root.policy.clone()) {
         Ok(held) => held,
         Err(source) => return Err(AppError::Root { name, source }),
     };

@@ -214,6 +214,16 @@ pub struct NameRules {
     large: ByteCount,
 }
 
+/// Rules are the same when they are written the same.
+impl PartialEq for NameRules {
+    fn eq(&self, other: &Self) -> bool {
+        let texts = |rules: &Self| (rules.denied.texts.clone(), rules.listed.texts.clone());
+        texts(self) == texts(other) && self.large == other.large
+    }
+}
+
+impl Eq for NameRules {}
+
 impl NameRules {
     /// The operator's patterns beside the built-in ones; `builtin` is false where the operator
     /// takes the built-in denied names back. More than `large` bytes are sensitive.
