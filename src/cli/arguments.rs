@@ -60,6 +60,9 @@ pub(super) enum Command {
     Put(Put),
     /// Download an attachment, verified
     Get(Get),
+    /// Make, list and revoke tickets: addresses that open one attachment without a token
+    #[command(subcommand)]
+    Ticket(Ticket),
     /// List a session's attachments and presented files
     Ls(InSession),
     /// Download and check every attachment of a session, without keeping anything
@@ -247,6 +250,42 @@ pub(super) struct Get {
     /// How often to go on after a cut, as long as bytes keep coming
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub(super) retries: u32,
+}
+
+/// `ticket`.
+#[derive(Debug, Subcommand)]
+pub(super) enum Ticket {
+    /// Make a ticket and print its address once
+    Create(TicketCreate),
+    /// List the caller's living tickets, never their addresses
+    List {
+        #[command(flatten)]
+        reach: Reach,
+    },
+    /// Revoke a ticket by its id
+    Revoke {
+        /// The ticket's id, as `create` and `list` print it (`t_…`)
+        #[arg(value_name = "TICKET-ID")]
+        id: String,
+        #[command(flatten)]
+        reach: Reach,
+    },
+}
+
+/// `ticket create`.
+#[derive(Debug, Args)]
+pub(super) struct TicketCreate {
+    #[command(flatten)]
+    pub(super) at: InSession,
+    /// The attachment, by id (`sha256:…`) or by name
+    #[arg(value_name = "ATTACHMENT")]
+    pub(super) attachment: String,
+    /// How long it lasts, such as 10m or 12h
+    #[arg(long, value_name = "TIME", default_value = "10m")]
+    pub(super) expires: String,
+    /// How often the content may be fetched
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(super) uses: u32,
 }
 
 /// `verify`.

@@ -18,6 +18,7 @@ mod put;
 mod serve;
 mod setup;
 mod show;
+mod ticket;
 mod token;
 mod up;
 mod verify;
@@ -88,6 +89,7 @@ fn dispatch(arguments: &Arguments) -> Result<(), Failure> {
         Command::CheckConfig => check(common, output),
         Command::Openapi => output::line(crate::http::openapi::document().trim_end()),
         Command::Token(token) => serve::on_runtime(token::run(common, token, output)),
+        Command::Ticket(ticket) => serve::on_runtime(ticket::run(common, ticket, output)),
         Command::Session(session) => serve::on_runtime(show::session(common, session, output)),
         Command::Append(append) => serve::on_runtime(async {
             let events = events::read(append.file.as_deref())?;

@@ -2,7 +2,10 @@
 
 use serde_json::json;
 
-use crate::program::{Home, run};
+use crate::{
+    program::{Home, run},
+    wire,
+};
 
 /// A day in the life of a host, by the command line alone. Keeps I10: with a server and without one
 /// the same commands give the same answers.
@@ -78,6 +81,8 @@ fn a_hosts_day(home: &Home) -> serde_json::Value {
     );
     assert_eq!(home.run(&["verify"]).code, 0);
 
+    tickets(home, session);
+
     let all = home.json(&["session", "list"]);
     assert_eq!(all["sessions"].as_array().unwrap().len(), 2);
     let mut snapshot = home.json(&["snapshot", "--session", session]);
@@ -86,6 +91,50 @@ fn a_hosts_day(home: &Home) -> serde_json::Value {
     }
     snapshot["display"]["files"][0]["href"] = json!(null);
     snapshot
+}
+
+/// Makes tickets for a file of the session, lists and revokes them.
+fn tickets(home: &Home, session: &str) {
+    let create = [
+        "ticket",
+        "create",
+        "-s",
+        session,
+        "results.csv",
+        "--uses",
+        "2",
+    ];
+    let ticket = home.json(&create);
+    assert_eq!(
+        (&ticket["name"], &ticket["uses"]),
+        (&json!("results.csv"), &json!(2))
+    );
+    let (url, href) = (ticket["url"].as_str(), ticket["href"].as_str().unwrap());
+    assert!(url.unwrap().starts_with("http://") && url.unwrap().ends_with(href));
+    assert!(href.starts_with("/d/ht_"), "{href}");
+    let text = home.run(&create);
+    assert!(
+        text.out.contains("/d/ht_") && text.err.contains("t_"),
+        "{text:?}"
+    );
+    let tickets = home.run(&["ticket", "list"]);
+    assert!(tickets.out.contains("0 of 2") && !tickets.out.contains("ht_"));
+    let id = ticket["ticket"].as_str().unwrap();
+    assert_eq!(home.json(&["ticket", "revoke", id])["revoked"], true);
+    assert_eq!(home.run(&["ticket", "revoke", id]).code, 4);
+    let left = home.json(&["ticket", "list"]);
+    assert_eq!(left["tickets"].as_array().unwrap().len(), 1);
+    assert_eq!(
+        home.run(&[&create[..], &["--expires", "soon"]].concat())
+            .code,
+        2
+    );
+    assert_eq!(home.run(&[&create[..5], &["--uses", "0"]].concat()).code, 7);
+    assert_eq!(
+        home.run(&["ticket", "create", "-s", session, "absent"])
+            .code,
+        4
+    );
 }
 
 #[test]
@@ -100,6 +149,29 @@ fn commands_beside_a_server_and_without_one_say_the_same() {
     without.up().stop();
     let alone = a_hosts_day(&without);
     assert_eq!(beside, alone);
+}
+
+/// A ticket made without a server is good once there is one, and one made over the network is
+/// addressed by the network's name.
+#[test]
+fn a_ticket_made_alone_is_redeemed_at_the_next_server() {
+    let home = Home::new();
+    let first = home.up();
+    let session = first.text("session").to_owned();
+    first.stop();
+    let create = ["ticket", "create", "-s", &session, "welcome.txt"];
+    let ticket = home.json(&create);
+    let server = home.up();
+    let href = ticket["href"].as_str().unwrap();
+    let answer = wire::get(server.address(), href, None, &[]);
+    assert_eq!(answer.status, 200);
+    assert!(answer.body.starts_with(b"Welcome"));
+    assert_eq!(wire::get(server.address(), href, None, &[]).status, 404);
+    let (url, token) = (server.text("url"), server.text("token"));
+    let network = [&create[..], &["--url", url, "--token", token]].concat();
+    let ticket = home.json(&network);
+    let expected = format!("{url}{}", ticket["href"].as_str().unwrap());
+    assert_eq!(ticket["url"], expected.as_str());
 }
 
 /// Keeps I9 and I10 on the socket: it names whom a command acts as, and grants nothing by itself.
