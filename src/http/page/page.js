@@ -1,12 +1,15 @@
 // The page of Holdfast: sign in with a one-time code, see your sessions, download their files.
 //
 // The token lives in this tab's sessionStorage and travels in the Authorization field: a cookie
-// would be sent to every other port of this host, the agent's own dev server included. Everything a
+// would be sent to every other port of this host, the agent's own dev server included. A download is a
+// link, which cannot carry a field: it goes by a ticket for that one file. Everything a
 // session says (names, descriptions, paths) is untrusted text and only ever set as text.
 
 const KEY = "holdfast.token";
-/** Above this a browser tab would hold too much in memory; a shell takes any size. */
-const TAB_LIMIT = 512 * 1024 * 1024;
+/** How long a download may wait to begin, in seconds; one that has begun may take longer. */
+const TICKET_LIFE = 300;
+/** One download, and what a proxy that reads ahead or a browser that fetches in pieces needs more. */
+const TICKET_USES = 3;
 
 /** What each reason of a closed gate means to the one who would like the file. */
 const CLOSED = {
@@ -87,47 +90,28 @@ function leave(why) {
   say(why);
 }
 
-/** Reads a whole answer, checks its length and digest, and only then hands it to the browser. */
-async function download(file, button, progress) {
+/** Asks for a ticket and lets the browser follow it: a bare anchor, which keeps no file in this tab. */
+async function download(session, file, button) {
   button.disabled = true;
-  progress.hidden = false;
   try {
-    const response = await call(file.href.slice(1));
-    const parts = [];
-    let got = 0;
-    const reader = response.body.getReader();
-    for (let part = await reader.read(); !part.done; part = await reader.read()) {
-      parts.push(part.value);
-      got += part.value.length;
-      progress.value = file.bytes === 0 ? 1 : got / file.bytes;
-    }
-    const blob = new Blob(parts, { type: "application/octet-stream" });
-    if (blob.size !== file.bytes) throw new Error(`only ${got} of ${file.bytes} bytes arrived`);
-    if (globalThis.crypto?.subtle) {
-      const digest = await crypto.subtle.digest("SHA-256", await blob.arrayBuffer());
-      const hex = Array.from(new Uint8Array(digest), (b) => b.toString(16).padStart(2, "0")).join("");
-      if (`sha256:${hex}` !== file.attachmentId) throw new Error("what arrived is not what was named");
-    }
+    const wish = { session, attachmentId: file.attachmentId, lifeSeconds: TICKET_LIFE, uses: TICKET_USES };
+    if (file.name) wish.name = file.name;
+    const ticket = await json("v1/tickets", {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify(wish),
+    });
     const link = document.createElement("a");
-    link.href = URL.createObjectURL(blob);
-    link.download = savedName(response.headers.get("Content-Disposition"));
+    link.href = ticket.href.slice(1);
+    // An answer that is no file stays a failed download; the name is the server's to choose.
+    link.download = "";
     link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
     say("");
   } catch (error) {
-    report(error, "The download did not finish");
+    report(error, "The download could not be started");
   } finally {
     button.disabled = false;
-    progress.hidden = true;
-    progress.value = 0;
   }
-}
-
-/** The name the server chose: it is safe on every system, the reference's own need not be. */
-function savedName(disposition) {
-  const extended = /filename\*=UTF-8''([^;]+)/i.exec(disposition ?? "");
-  if (extended) return decodeURIComponent(extended[1]);
-  return /filename="([^"]+)"/i.exec(disposition ?? "")?.[1] ?? "download";
 }
 
 function report(error, what) {
@@ -138,7 +122,7 @@ function report(error, what) {
   }
 }
 
-function showFile(file) {
+function showFile(session, file) {
   const row = fill("file");
   const button = row.querySelector("button");
   const name = file.name ?? "unnamed image";
@@ -150,13 +134,8 @@ function showFile(file) {
     button.disabled = true;
     button.textContent = file.state;
     button.title = "The reference stands, but its content cannot be given out.";
-  } else if (file.bytes > TAB_LIMIT) {
-    button.disabled = true;
-    button.textContent = "Use the shell";
-    button.title = "Too large for a browser tab: `holdfast get` or curl takes any size.";
   } else {
-    const progress = row.querySelector("progress");
-    button.addEventListener("click", () => download(file, button, progress));
+    button.addEventListener("click", () => download(session, file, button));
   }
   return row;
 }
@@ -180,7 +159,7 @@ async function showSession(entry) {
     const { files, deliverables } = snapshot.display;
     card.querySelector(".facts").textContent = `created ${new Date(entry.createdAt).toLocaleString()}`;
     card.querySelector(".files").replaceChildren(
-      ...(files.length > 0 ? files.map((file) => showFile(file)) : [nothing("none yet")]),
+      ...(files.length > 0 ? files.map((file) => showFile(entry.session, file)) : [nothing("none yet")]),
     );
     const items = deliverables.items;
     card.querySelector(".mode").textContent =
