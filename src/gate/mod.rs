@@ -6,12 +6,32 @@
 
 #![forbid(unsafe_code)]
 
+mod host;
+mod judge;
 mod proof;
+mod report;
 
-use std::fmt;
+use std::{
+    fmt,
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
 
+pub use host::{RootFacts, build_id};
+use judge::{Now, Opening, current, judge};
 pub use proof::PinningProof;
+pub use report::{
+    Forged, MAX_SEALED, Probed, ProbedResolver, ProbedRoot, SealKey, claims_of, subject_name,
+};
 use thiserror::Error;
+
+use crate::{
+    model::{Clock, SystemClock, Timestamp},
+    pinned::Resolver,
+};
+
+/// How old a report may be unless the configuration says otherwise.
+pub const DEFAULT_MAX_AGE: Duration = Duration::from_hours(7 * 24);
 
 /// Why no path beneath a root is served. The normal state, not a failure.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq, Hash)]
@@ -127,32 +147,152 @@ impl fmt::Display for Mode {
     }
 }
 
+/// What a gate is judged by: the sealed file as it lies in the data directory, and this host.
+#[derive(Debug)]
+pub struct Evidence<'a> {
+    /// The file, if there is one.
+    pub file: Option<&'a [u8]>,
+    /// The data directory's key, if there is one.
+    pub key: Option<&'a SealKey>,
+    /// The program that runs; see [`build_id`].
+    pub build: &'a str,
+    /// The resolvers that passed the self-test of this start, the stronger first.
+    pub sound: &'a [Resolver],
+    /// Every root as it is now.
+    pub roots: &'a [RootFacts],
+}
+
 /// The one place that gives out proofs.
 #[derive(Debug)]
 pub struct Gate {
-    state: Result<PinningProof, GateClosed>,
+    mode: Mode,
+    max_age: Duration,
+    clock: Arc<dyn Clock>,
+    state: RwLock<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    probed: Option<Arc<Probed>>,
+    roots: Vec<(String, Result<Opening, GateClosed>)>,
+}
+
+/// How the gate stands for one root at one moment. To be shown; only [`Gate::proof`] opens anything.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// A current report shows pinned reads.
+    Open {
+        /// The resolvers it speaks of, the stronger first.
+        resolvers: Vec<Resolver>,
+        /// When it was made.
+        made_at: Timestamp,
+        /// From when on it is too old.
+        until: Timestamp,
+    },
+    /// Nothing is read.
+    Closed(GateClosed),
 }
 
 impl Gate {
     /// A gate for a host that was not probed.
     #[must_use]
     pub fn unproven(mode: Mode) -> Self {
-        let reason = match mode {
-            Mode::MetadataOnly => GateClosed::NotEnabled,
-            Mode::WhenProven => GateClosed::NoReport,
-        };
-        Self { state: Err(reason) }
+        Self::new(mode, DEFAULT_MAX_AGE, Arc::new(SystemClock))
     }
 
-    /// The proof that reads are pinned here.
+    /// A closed gate that takes no report older than `max_age` by `clock`.
+    #[must_use]
+    pub fn new(mode: Mode, max_age: Duration, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            mode,
+            max_age,
+            clock,
+            state: RwLock::default(),
+        }
+    }
+
+    /// Judges every root anew, and forgets what was known before.
+    pub fn load(&self, evidence: &Evidence<'_>) {
+        let opened = match (evidence.file, evidence.key) {
+            (None, _) => Err(GateClosed::NoReport),
+            (Some(_), None) => Err(GateClosed::Forged),
+            (Some(file), Some(key)) => Probed::open(file, key).map_err(|Forged| GateClosed::Forged),
+        };
+        let now = Now {
+            build: evidence.build,
+            sound: evidence.sound,
+            time: self.clock.now(),
+            max_age: self.max_age,
+        };
+        let roots = evidence.roots.iter().map(|root| {
+            let opening = match &opened {
+                Ok(probed) => judge(probed, root, &now),
+                Err(closed) => Err(*closed),
+            };
+            (root.name.clone(), opening)
+        });
+        let state = State {
+            roots: roots.collect(),
+            probed: opened.ok().map(Arc::new),
+        };
+        *self.state.write().unwrap_or_else(PoisonError::into_inner) = state;
+    }
+
+    /// The proof that reads of the root of this name are pinned here and now.
     ///
     /// # Errors
     /// The reason why there is none.
-    pub fn proof(&self) -> Result<&PinningProof, GateClosed> {
-        match &self.state {
-            Ok(proof) => Ok(proof),
-            Err(reason) => Err(*reason),
+    pub fn proof(&self, root: &str) -> Result<PinningProof, GateClosed> {
+        let opening = self.opening(root)?;
+        Ok(PinningProof::made(root, opening.resolvers))
+    }
+
+    /// How the gate stands for the root of this name.
+    #[must_use]
+    pub fn standing(&self, root: &str) -> Standing {
+        match self.opening(root) {
+            Ok(Opening { resolvers, made_at }) => Standing::Open {
+                resolvers,
+                made_at,
+                until: made_at.after(self.max_age),
+            },
+            Err(closed) => Standing::Closed(closed),
         }
+    }
+
+    /// What the configuration asks for.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// How old a report may be.
+    #[must_use]
+    pub fn max_age(&self) -> Duration {
+        self.max_age
+    }
+
+    /// The latest report whose seal fitted, whatever it says.
+    #[must_use]
+    pub fn probed(&self) -> Option<Arc<Probed>> {
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        state.probed.clone()
+    }
+
+    fn opening(&self, root: &str) -> Result<Opening, GateClosed> {
+        match self.mode {
+            Mode::MetadataOnly => return Err(GateClosed::NotEnabled),
+            Mode::WhenProven => {}
+        }
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        let known = state.roots.iter().find(|(name, _)| name == root);
+        let opening = match known {
+            Some((_, opening)) => opening.clone()?,
+            None => return Err(GateClosed::NoReport),
+        };
+        // Time goes on after the report was loaded.
+        current(opening.made_at, self.clock.now(), self.max_age)?;
+        Ok(opening)
     }
 }
 
@@ -170,7 +310,11 @@ mod tests {
             (Mode::WhenProven, GateClosed::NoReport),
             (Mode::default(), GateClosed::NotEnabled),
         ] {
-            assert_eq!(Gate::unproven(mode).proof().err(), Some(reason), "{mode}");
+            assert_eq!(
+                Gate::unproven(mode).proof("any").err(),
+                Some(reason),
+                "{mode}"
+            );
         }
     }
 

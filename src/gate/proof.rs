@@ -2,12 +2,12 @@
 
 use crate::pinned::Resolver;
 
-/// Stands for a current report that shows pinned reads on this host (I3).
+/// Stands for a current report that shows pinned reads of one root on this host (I3).
 ///
-/// Only an open gate has one; it cannot be made, copied or read from anywhere else:
+/// Only an open gate makes one; it cannot be made, copied or read from anywhere else:
 ///
 /// ```compile_fail,E0451
-/// let proof = holdfast::gate::PinningProof { resolvers: Vec::new() };
+/// let proof = holdfast::gate::PinningProof { root: "a".into(), resolvers: Vec::new() };
 /// ```
 ///
 /// ```compile_fail,E0599
@@ -17,10 +17,25 @@ use crate::pinned::Resolver;
 /// ```
 #[derive(Debug)]
 pub struct PinningProof {
+    root: Box<str>,
     resolvers: Vec<Resolver>,
 }
 
 impl PinningProof {
+    /// For the gate alone: states that a report was judged and holds.
+    pub(super) fn made(root: &str, resolvers: Vec<Resolver>) -> Self {
+        Self {
+            root: root.into(),
+            resolvers,
+        }
+    }
+
+    /// The name of the root it holds for, and for no other.
+    #[must_use]
+    pub fn root(&self) -> &str {
+        &self.root
+    }
+
     /// The resolvers the report speaks of, the stronger first. No other may be used.
     #[must_use]
     pub fn resolvers(&self) -> &[Resolver] {

@@ -269,7 +269,7 @@ impl From<Item> for DeliverableBody {
 
 /// What the gate lets be done with declared paths.
 fn capability(gate: &Gate) -> Capability {
-    match gate.proof() {
+    match gate.proof("") {
         Ok(_proof) => Capability::Release,
         Err(closed) => Capability::MetadataOnly {
             reason: closed.code(),

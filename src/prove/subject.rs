@@ -17,8 +17,9 @@ use rustix::{
 };
 
 use crate::{
+    gate::{claims_of, subject_name},
     model::{ByteCount, Cancel, RelPath},
-    pinned::{Bounds, HardLinks, PinnedError, Policy, Resolver, Root, Step},
+    pinned::{Bounds, PinnedError, Policy, Resolver, Root, Step},
     spool::{SpoolDir, SpoolError},
 };
 
@@ -60,33 +61,15 @@ impl PinnedSubject {
             flushes,
         }
     }
-
-    /// The name of the reader with `resolver` in reports.
-    #[must_use]
-    pub const fn name_of(resolver: Resolver) -> &'static str {
-        match resolver {
-            Resolver::Openat2 => "pinned-openat2",
-            Resolver::Walk => "pinned-walk",
-        }
-    }
-
-    /// What a root with `policy` undertakes.
-    #[must_use]
-    pub fn claims_of(policy: &Policy) -> Claims {
-        Claims {
-            hard_links: policy.hard_links == HardLinks::Deny,
-            ..Claims::ALL
-        }
-    }
 }
 
 impl Subject for PinnedSubject {
     fn name(&self) -> &str {
-        Self::name_of(self.resolver)
+        subject_name(self.resolver)
     }
 
     fn claims(&self) -> Claims {
-        Self::claims_of(&self.policy)
+        claims_of(&self.policy)
     }
 
     fn open(&self, root: &Path) -> Result<Box<dyn Reader>, Refusal> {

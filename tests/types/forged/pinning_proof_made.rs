@@ -4,6 +4,7 @@ use holdfast::gate::PinningProof;
 
 fn made() -> PinningProof {
     PinningProof {
+        root: "a".into(),
         resolvers: Vec::new(),
     }
 }
