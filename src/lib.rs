@@ -9,6 +9,9 @@
 // Values: parsed once, at the edge.
 pub mod model;
 
+// What says that something was made here.
+pub mod seal;
+
 // The one leaf with `unsafe`.
 mod sys;
 
@@ -42,6 +45,8 @@ pub mod deliverable;
 pub mod gate;
 #[cfg(feature = "service")]
 pub mod policy;
+#[cfg(feature = "service")]
+pub mod receipt;
 
 // Attacks `pinned` and writes what the gate reads.
 pub mod prove;

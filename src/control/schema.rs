@@ -184,6 +184,40 @@ CREATE TABLE ticket_uses (
     start INTEGER NOT NULL,
     PRIMARY KEY (ticket, number)
 ) STRICT, WITHOUT ROWID;
+
+-- What was released: the statement in its one spelling, and its seal (docs/receipts.md).
+CREATE TABLE receipts (
+    id INTEGER PRIMARY KEY,
+    handle TEXT NOT NULL UNIQUE,
+    session INTEGER NOT NULL REFERENCES sessions (id),
+    digest BLOB NOT NULL CHECK (length(digest) = 32),
+    bytes INTEGER NOT NULL,
+    statement TEXT NOT NULL,
+    seal BLOB NOT NULL CHECK (length(seal) = 32)
+) STRICT;
+CREATE INDEX receipts_session ON receipts (session, id);
+CREATE INDEX receipts_digest ON receipts (digest);
+
+-- Releases somebody has to decide, or had to; the statement is what the receipt would say.
+CREATE TABLE asks (
+    id INTEGER PRIMARY KEY,
+    handle TEXT NOT NULL UNIQUE,
+    session INTEGER NOT NULL REFERENCES sessions (id),
+    generation INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    idx INTEGER NOT NULL,
+    digest BLOB NOT NULL CHECK (length(digest) = 32),
+    bytes INTEGER NOT NULL,
+    statement TEXT NOT NULL,
+    asked_at INTEGER NOT NULL,
+    expires_at INTEGER NOT NULL,
+    outcome TEXT CHECK (outcome IN ('allowed-once', 'rejected', 'withdrawn', 'expired')),
+    decided_by TEXT,
+    decided_at INTEGER
+) STRICT;
+CREATE INDEX asks_session ON asks (session, id);
+CREATE INDEX asks_digest ON asks (digest);
+CREATE INDEX asks_open ON asks (expires_at) WHERE outcome IS NULL;
 ";
 
 /// Brings an open database to the latest schema, in one transaction. `fresh` is run in it when the

@@ -132,6 +132,8 @@ handles! {
     SessionHandle = "s_";
     /// The server's name for a receipt in addresses.
     ReceiptHandle = "r_";
+    /// The id of something somebody is asked: an approval, a question, the release of a file.
+    InteractionHandle = "i_";
     /// The public id of a ticket: for listing and revoking, never for downloading.
     TicketHandle = "t_";
     /// The id of a principal.

@@ -30,8 +30,8 @@ pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
 pub use digest::{Digest, Digester, ParseDigestError};
 pub use file_name::{FileName, ParseFileNameError};
 pub use id::{
-    AttachmentId, ParseIdError, PrincipalId, ReceiptHandle, RequestId, SessionHandle, SessionId,
-    TicketHandle,
+    AttachmentId, InteractionHandle, ParseIdError, PrincipalId, ReceiptHandle, RequestId,
+    SessionHandle, SessionId, TicketHandle,
 };
 pub use limits::{JournalLimits, Limits};
 pub use media_type::MediaType;

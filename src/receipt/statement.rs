@@ -1,0 +1,235 @@
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::model::{
+    AttachmentId, ByteCount, FileName, LogGeneration, MediaType, PrincipalId, ReceiptHandle, Seq,
+    SessionHandle, Timestamp,
+};
+
+/// What seals of receipts are for.
+pub const KIND: &str = "holdfast-receipt/1";
+const VERSION: u32 = 1;
+
+/// What is to be released: an exact copy of one declared file, and how it came about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Draft {
+    /// The session whose log declares the file.
+    pub session: SessionHandle,
+    /// The numbering of `seq`.
+    pub log_generation: LogGeneration,
+    /// The event.
+    pub seq: Seq,
+    /// The position in the event.
+    pub index: u32,
+    /// The path beneath the root, escaped so that it is safe to show.
+    pub path: String,
+    /// The name it is handed out under.
+    pub name: FileName,
+    /// The content.
+    pub id: AttachmentId,
+    /// Its length.
+    pub bytes: ByteCount,
+    /// The inert type it is labelled with.
+    pub media_type: MediaType,
+    /// The name of the root it was read beneath.
+    pub root: String,
+    /// The resolver that led to it.
+    pub resolver: String,
+    /// How sure it is that the bytes were the file's content at one moment.
+    pub grade: String,
+    /// When it was copied.
+    pub pinned_at: Timestamp,
+    /// Who asked for it.
+    pub asked_by: PrincipalId,
+}
+
+/// What a receipt says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Statement {
+    /// The receipt's name.
+    pub receipt: ReceiptHandle,
+    /// The installation that issued it.
+    pub host: String,
+    /// What was released.
+    pub released: Draft,
+    /// Who said yes to exactly these bytes; nobody where the session's permission did.
+    pub decided_by: Option<PrincipalId>,
+    /// When.
+    pub issued_at: Timestamp,
+}
+
+/// A text that is no statement in its one spelling.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[error("not a statement of a receipt in its canonical form")]
+pub struct ParseStatementError;
+
+/// The one spelling: a JSON object without white space, members in the order of their names, whole
+/// numbers below 2^53. It is what RFC 8785 makes of it too.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Wire {
+    asked_by: PrincipalId,
+    attachment_id: AttachmentId,
+    bytes: u64,
+    decided_by: Option<PrincipalId>,
+    grade: String,
+    host: String,
+    index: u32,
+    issued_at: i64,
+    log_generation: u32,
+    media_type: MediaType,
+    name: FileName,
+    path: String,
+    pinned_at: i64,
+    receipt: ReceiptHandle,
+    receipt_version: u32,
+    resolver: String,
+    root: String,
+    seq: u64,
+    session: SessionHandle,
+}
+
+impl Wire {
+    fn spelled(&self) -> String {
+        serde_json::to_string(self).expect("texts and numbers have a JSON form")
+    }
+}
+
+impl Statement {
+    /// The statement in its one spelling: what its seal is over.
+    #[must_use]
+    pub fn canonical(&self) -> String {
+        let of = &self.released;
+        let wire = Wire {
+            asked_by: of.asked_by,
+            attachment_id: of.id,
+            bytes: of.bytes.get(),
+            decided_by: self.decided_by,
+            grade: of.grade.clone(),
+            host: self.host.clone(),
+            index: of.index,
+            issued_at: self.issued_at.as_millis(),
+            log_generation: of.log_generation.get(),
+            media_type: of.media_type,
+            name: of.name.clone(),
+            path: of.path.clone(),
+            pinned_at: of.pinned_at.as_millis(),
+            receipt: self.receipt,
+            receipt_version: VERSION,
+            resolver: of.resolver.clone(),
+            root: of.root.clone(),
+            seq: of.seq.get(),
+            session: of.session,
+        };
+        wire.spelled()
+    }
+
+    /// Reads a statement in its one spelling; any other spelling of the same is refused.
+    ///
+    /// # Errors
+    /// [`ParseStatementError`].
+    pub fn parse(text: &str) -> Result<Self, ParseStatementError> {
+        let wire: Wire = serde_json::from_str(text).map_err(|_other| ParseStatementError)?;
+        if wire.receipt_version != VERSION {
+            return Err(ParseStatementError);
+        }
+        let statement = Self {
+            receipt: wire.receipt,
+            host: wire.host,
+            released: Draft {
+                session: wire.session,
+                log_generation: LogGeneration::new(wire.log_generation),
+                seq: Seq::new(wire.seq),
+                index: wire.index,
+                path: wire.path,
+                name: wire.name,
+                id: wire.attachment_id,
+                bytes: ByteCount::new(wire.bytes),
+                media_type: wire.media_type,
+                root: wire.root,
+                resolver: wire.resolver,
+                grade: wire.grade,
+                pinned_at: Timestamp::from_millis(wire.pinned_at),
+                asked_by: wire.asked_by,
+            },
+            decided_by: wire.decided_by,
+            issued_at: Timestamp::from_millis(wire.issued_at),
+        };
+        (statement.canonical() == text)
+            .then_some(statement)
+            .ok_or(ParseStatementError)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::{Draft, ParseStatementError, Statement};
+    use crate::model::{
+        AttachmentId, ByteCount, Digest, FileName, LogGeneration, MediaType, PrincipalId,
+        ReceiptHandle, Seq, SessionHandle, Timestamp,
+    };
+
+    pub(in crate::receipt) fn draft(content: &[u8]) -> Draft {
+        Draft {
+            session: SessionHandle::from_random([1; 16]),
+            log_generation: LogGeneration::NATIVE,
+            seq: Seq::new(7),
+            index: 0,
+            path: "out/a\"b.txt".to_owned(),
+            name: FileName::parse("a\"b.txt").unwrap(),
+            id: AttachmentId::new(Digest::of(content)),
+            bytes: ByteCount::from(content.len()),
+            media_type: MediaType::Octets,
+            root: "work".to_owned(),
+            resolver: "openat2".to_owned(),
+            grade: "stamped".to_owned(),
+            pinned_at: Timestamp::from_millis(5),
+            asked_by: PrincipalId::from_random([2; 16]),
+        }
+    }
+
+    fn statement() -> Statement {
+        Statement {
+            receipt: ReceiptHandle::from_random([3; 16]),
+            host: "h_0".to_owned(),
+            released: draft(b"abc"),
+            decided_by: None,
+            issued_at: Timestamp::from_millis(6),
+        }
+    }
+
+    #[test]
+    fn a_statement_has_one_spelling() {
+        let text = statement().canonical();
+        assert_eq!(Statement::parse(&text), Ok(statement()));
+        let spaced = text.replace(",\"grade\"", ", \"grade\"");
+        let escaped = text.replace("out/a", "out\\/a");
+        let moved = format!(
+            "{{\"askedBy2\":1,{}",
+            text.strip_prefix('{').unwrap_or_default()
+        );
+        for other in [spaced, escaped, moved, String::new()] {
+            assert_eq!(
+                Statement::parse(&other),
+                Err(ParseStatementError),
+                "{other}"
+            );
+        }
+    }
+
+    #[test]
+    fn members_stand_in_the_order_of_their_names() {
+        let text = statement().canonical();
+        let value: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_str(&text).unwrap();
+        let mut names: Vec<_> = value.keys().cloned().collect();
+        let mut at = 0;
+        names.sort();
+        for name in names {
+            let member = format!("\"{name}\":");
+            let found = text.find(&member).unwrap();
+            assert!(found >= at, "{name}");
+            at = found;
+        }
+    }
+}
