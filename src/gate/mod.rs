@@ -20,14 +20,13 @@ use std::{
 pub use host::{RootFacts, build_id};
 use judge::{Now, Opening, current, judge};
 pub use proof::PinningProof;
-pub use report::{
-    Forged, MAX_SEALED, Probed, ProbedResolver, ProbedRoot, SealKey, claims_of, subject_name,
-};
+pub use report::{Forged, MAX_SEALED, Probed, ProbedResolver, ProbedRoot, claims_of, subject_name};
 use thiserror::Error;
 
 use crate::{
     model::{Clock, SystemClock, Timestamp},
     pinned::Resolver,
+    seal::SealKey,
 };
 
 /// How old a report may be unless the configuration says otherwise.

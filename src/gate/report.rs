@@ -1,23 +1,19 @@
 #![forbid(unsafe_code)]
 
-use std::fmt;
-
 use fsprobe::{Claims, Report};
-use hmac::{Hmac, KeyInit as _, Mac};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
-use sha2::Sha256;
 use thiserror::Error;
 
-use crate::pinned::{HardLinks, Policy, Resolver};
+use crate::{
+    pinned::{HardLinks, Policy, Resolver},
+    seal::SealKey,
+};
 
 /// The format of the sealed file. It is also part of what the seal covers.
 const FORMAT: &str = "holdfast-probe/1";
 /// The largest sealed file that is read, in bytes.
 pub const MAX_SEALED: u64 = 64 << 20;
-
-/// The data directory's own key: a report sealed with another was not made here.
-pub struct SealKey([u8; 32]);
 
 /// The file is not one that was sealed with this key.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
@@ -69,28 +65,6 @@ struct Sealed {
     probed: Box<RawValue>,
 }
 
-impl SealKey {
-    /// The key made of these bits.
-    #[must_use]
-    pub const fn new(bits: [u8; 32]) -> Self {
-        Self(bits)
-    }
-
-    fn over(&self, text: &str) -> Option<Hmac<Sha256>> {
-        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).ok()?;
-        mac.update(FORMAT.as_bytes());
-        mac.update(b"\0");
-        mac.update(text.as_bytes());
-        Some(mac)
-    }
-}
-
-impl fmt::Debug for SealKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SealKey(..)")
-    }
-}
-
 impl Probed {
     /// The file's text.
     ///
@@ -98,10 +72,9 @@ impl Probed {
     /// Where a value has no form in JSON, which none of these has.
     pub fn seal(&self, key: &SealKey) -> serde_json::Result<String> {
         let probed = serde_json::value::to_raw_value(self)?;
-        let seal = key.over(probed.get()).map(Mac::finalize);
         let sealed = Sealed {
             format: FORMAT.to_owned(),
-            seal: seal.map_or_else(String::new, |seal| hex(&seal.into_bytes())),
+            seal: hex(&key.seal(FORMAT, probed.get().as_bytes())),
             probed,
         };
         serde_json::to_string(&sealed).map(|text| text + "\n")
@@ -114,9 +87,8 @@ impl Probed {
     pub fn open(file: &[u8], key: &SealKey) -> Result<Self, Forged> {
         let sealed: Sealed = parse(file)?;
         let seal = unhex(&sealed.seal).ok_or(Forged)?;
-        let mac = key.over(sealed.probed.get()).ok_or(Forged)?;
-        mac.verify_slice(&seal).map_err(|_differs| Forged)?;
-        if sealed.format != FORMAT {
+        let text = sealed.probed.get();
+        if sealed.format != FORMAT || !key.fits(FORMAT, text.as_bytes(), &seal) {
             return Err(Forged);
         }
         parse(sealed.probed.get().as_bytes())
@@ -152,7 +124,7 @@ fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, Forged> {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    use fmt::Write as _;
+    use std::fmt::Write as _;
     let mut text = String::with_capacity(bytes.len().saturating_mul(2));
     for byte in bytes {
         // Writing to a String cannot fail.

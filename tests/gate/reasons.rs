@@ -11,11 +11,12 @@ use fsprobe::{
 };
 use holdfast::{
     gate::{
-        Evidence, Gate, GateClosed, Mode, Probed, ProbedResolver, ProbedRoot, RootFacts, SealKey,
-        Standing, claims_of, subject_name,
+        Evidence, Gate, GateClosed, Mode, Probed, ProbedResolver, ProbedRoot, RootFacts, Standing,
+        claims_of, subject_name,
     },
     model::{Clock as _, ManualClock, Timestamp},
     pinned::{HardLinks, Policy, Resolver},
+    seal::SealKey,
 };
 
 const KEY: SealKey = SealKey::new([7; 32]);
