@@ -1,7 +1,8 @@
 //! The outer layer: what every request meets first and every answer wears last.
 //!
 //! Promises: the fence stands before anything else is looked at; the security fields are on every
-//! status, set here and nowhere else (I13); problem bodies are written here, with the request's id.
+//! status, set here and nowhere else (I13); problem bodies are written here, with the request's id, as
+//! JSON or as a page when a person navigates.
 
 use std::time::Instant;
 
@@ -17,8 +18,8 @@ use tracing::Instrument;
 use super::{
     App,
     page::OwnPage,
-    problem::{Code, Problem},
-    semantics::{AuthorityError, Host},
+    problem::{self, Code, Problem},
+    semantics::{AuthorityError, Host, ProblemForm, problem_form},
     server::Refusal,
 };
 use crate::{access::random_bits, model::RequestId};
@@ -43,11 +44,16 @@ const SECURITY: [(HeaderName, &str); 5] = [
     ),
 ];
 
+/// What the form of a problem, and whether there is one, depends on: the same for every problem, so
+/// that nothing can be told from it (I9).
+const VARY: HeaderValue = HeaderValue::from_static("Authorization, Accept, Sec-Fetch-Mode");
+
 /// Passes one request through the fence and dresses its answer.
 pub(super) async fn dress(State(app): State<App>, request: Request, next: Next) -> Response {
     let begun = Instant::now();
     let id = request_id();
     let method = request.method().clone();
+    let form = problem_form(request.headers());
     let span = tracing::info_span!("request", id = %id);
     let mut response = async {
         match app.hosts.admit(request.extensions().get::<Host>()) {
@@ -57,7 +63,7 @@ pub(super) async fn dress(State(app): State<App>, request: Request, next: Next) 
     }
     .instrument(span.clone())
     .await;
-    response = dressed(&app, response, id);
+    response = dressed(&app, response, id, form);
     // The target stays out of the log: it may hold names of files.
     tracing::info!(
         parent: &span,
@@ -82,7 +88,12 @@ pub(super) fn refusal(app: &App, refusal: Refusal) -> Response {
             Problem::malformed("the body's length is stated twice, or in a coding that is not read")
         }
     };
-    dressed(app, problem.into_response(), request_id())
+    dressed(
+        app,
+        problem.into_response(),
+        request_id(),
+        ProblemForm::Json,
+    )
 }
 
 fn request_id() -> RequestId {
@@ -91,9 +102,9 @@ fn request_id() -> RequestId {
 }
 
 /// The answer with its problem body written, if it is a problem, and the fields all answers carry.
-fn dressed(app: &App, mut response: Response, id: RequestId) -> Response {
+fn dressed(app: &App, mut response: Response, id: RequestId, form: ProblemForm) -> Response {
     if let Some(problem) = response.extensions_mut().remove::<Problem>() {
-        response = with_body(response, &problem, id);
+        response = with_body(response, &problem, id, form);
     }
     secure(response.headers_mut());
     if let Some(own) = response.extensions_mut().remove::<OwnPage>() {
@@ -108,15 +119,26 @@ fn dressed(app: &App, mut response: Response, id: RequestId) -> Response {
     response
 }
 
-fn with_body(response: Response, problem: &Problem, id: RequestId) -> Response {
+fn with_body(response: Response, problem: &Problem, id: RequestId, form: ProblemForm) -> Response {
     let (mut head, _empty) = response.into_parts();
-    let body = serde_json::to_vec(&problem.body(id)).unwrap_or_default();
-    head.headers
-        .insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
-    head.headers.insert(
-        header::CONTENT_TYPE,
-        HeaderValue::from_static("application/problem+json"),
-    );
+    let body = problem.body(id);
+    let (media_type, body) = match form {
+        ProblemForm::Json => (
+            "application/problem+json",
+            serde_json::to_vec(&body).unwrap_or_default(),
+        ),
+        ProblemForm::Page => (
+            "text/html; charset=utf-8",
+            problem::page(&body).into_bytes(),
+        ),
+    };
+    for (name, value) in [
+        (header::CONTENT_LENGTH, HeaderValue::from(body.len())),
+        (header::CONTENT_TYPE, HeaderValue::from_static(media_type)),
+        (header::VARY, VARY),
+    ] {
+        head.headers.insert(name, value);
+    }
     Response::from_parts(head, Body::from(body))
 }
 

@@ -4,10 +4,14 @@
 //! default arm (I15); the public text is a constant of the code, so no path, no text of the system
 //! and nothing of another owner can reach it (I14). Details go to the log.
 
+mod page;
+
 use axum::response::{IntoResponse, Response};
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use serde::Serialize;
 use utoipa::ToSchema;
+
+pub use page::page;
 
 use crate::{
     access::AccessError,
@@ -135,7 +139,7 @@ struct Parts {
     fields: Vec<(HeaderName, HeaderValue)>,
 }
 
-/// The body of a problem (`application/problem+json`).
+/// The body of a problem (`application/problem+json`); [`page()`] shows the same to a person.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProblemBody {

@@ -98,6 +98,12 @@ const CASES: &[Case] = &[
 /// Addresses that are a right by themselves; `tickets.rs` compares what they answer.
 const HELD: &[&str] = &["/d/{ticket}"];
 
+/// A problem has two forms, and in neither may one be told from the other: what asks for each.
+const FORMS: [(&str, &str); 2] = [
+    ("Accept", "application/json"),
+    ("Sec-Fetch-Mode", "navigate"),
+];
+
 impl Case {
     fn ask(
         &self,
@@ -105,6 +111,7 @@ impl Case {
         method: &str,
         who: Option<&Person>,
         names: &Names<'_>,
+        form: (&str, &str),
     ) -> Answer {
         let target = self
             .path
@@ -113,18 +120,16 @@ impl Case {
             .replace("{ticket}", "t_00000000000000000000000000000000")
             + self.query;
         let body = (self.body)();
-        let json = [("Content-Type", "application/json")];
+        let json = [("Content-Type", "application/json"), form];
         let token = who.map(|person| person.token.as_str());
         server.ask_with(method, &target, token, &json, body.as_bytes())
     }
 
-    /// HEAD beside GET: the same door.
-    fn methods(&self) -> &[&'static str] {
-        if self.method == "GET" {
-            &["GET", "HEAD"]
-        } else {
-            std::slice::from_ref(&self.method)
-        }
+    /// HEAD beside GET: the same door; each in both forms.
+    fn methods(&self) -> impl Iterator<Item = (&'static str, (&'static str, &'static str))> {
+        let head = (self.method == "GET").then_some("HEAD");
+        let methods = std::iter::once(self.method).chain(head);
+        methods.flat_map(|method| FORMS.map(|form| (method, form)))
     }
 }
 
@@ -161,7 +166,7 @@ fn nobody_gets_through_a_guarded_route_without_a_token() {
     let handle = session.strip_prefix("/v1/sessions/").unwrap();
     server.attach(&session, "a.txt", CONTENT);
     for case in CASES {
-        for method in case.methods() {
+        for (method, form) in case.methods() {
             let present = Names {
                 session: handle,
                 attachment: id(CONTENT),
@@ -172,7 +177,7 @@ fn nobody_gets_through_a_guarded_route_without_a_token() {
             };
             server.calls.take();
             let [one, other] =
-                [present, absent].map(|names| case.ask(&server, method, None, &names));
+                [present, absent].map(|names| case.ask(&server, method, None, &names, form));
             assert_eq!(one.status, 401, "{method} {}", case.path);
             assert_eq!(one.masked(), other.masked(), "{method} {}", case.path);
             assert_eq!(
@@ -194,7 +199,7 @@ fn a_foreign_session_looks_like_an_absent_one() {
     let never = "s_00000000000000000000000000000000";
     let scoped = |case: &&Case| case.path.contains("{session}");
     for case in CASES.iter().filter(scoped) {
-        for method in case.methods() {
+        for (method, form) in case.methods() {
             for attachment in [id(CONTENT), id(b"never")] {
                 let ask = |session: &str| {
                     server.calls.take();
@@ -202,7 +207,7 @@ fn a_foreign_session_looks_like_an_absent_one() {
                         session,
                         attachment: attachment.clone(),
                     };
-                    let answer = case.ask(&server, method, Some(&server.bob), &names);
+                    let answer = case.ask(&server, method, Some(&server.bob), &names, form);
                     (answer, server.calls.take())
                 };
                 let (absent, absent_calls) = ask(never);
@@ -230,11 +235,15 @@ fn a_foreign_attachment_looks_like_an_absent_one() {
     let alices = server.session(&[&server.alice]);
     server.attach(&alices, "a.txt", CONTENT);
     let bobs = server.session(&[&server.bob]);
-    for method in ["GET", "HEAD"] {
+    for (method, form) in ["GET", "HEAD"]
+        .into_iter()
+        .flat_map(|method| FORMS.map(|form| (method, form)))
+    {
         let ask = |content: &[u8], query: &str| {
             server.calls.take();
             let target = format!("{bobs}/attachments/{}{query}", id(content));
-            let answer = server.ask(method, &target, Some(&server.bob.token));
+            let token = Some(server.bob.token.as_str());
+            let answer = server.ask_with(method, &target, token, &[form], b"");
             (answer.status, answer.masked(), server.calls.take())
         };
         for query in ["", "?name=a.txt"] {

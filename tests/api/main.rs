@@ -25,6 +25,7 @@ mod fields;
 mod login;
 mod openapi;
 mod page;
+mod problems;
 mod sessions;
 mod snapshot;
 mod targets;
