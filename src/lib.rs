@@ -41,6 +41,8 @@ pub mod store;
 #[cfg(feature = "service")]
 pub mod access;
 #[cfg(feature = "service")]
+pub mod approval;
+#[cfg(feature = "service")]
 pub mod deliverable;
 pub mod gate;
 #[cfg(feature = "service")]

@@ -1,7 +1,7 @@
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use serde::{Deserialize, Serialize};
@@ -40,10 +40,38 @@ impl fmt::Display for Timestamp {
     }
 }
 
+/// A moment of a clock that only goes forward, however the time of day is set. What must end on time
+/// ends by it; it means nothing in another process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Moment(Duration);
+
+impl Moment {
+    /// The moment `since` after the clock began.
+    #[must_use]
+    pub const fn new(since: Duration) -> Self {
+        Self(since)
+    }
+
+    /// The moment `life` later, stopping at the end of the range.
+    #[must_use]
+    pub const fn after(self, life: Duration) -> Self {
+        Self(self.0.saturating_add(life))
+    }
+
+    /// How long after `earlier` this is; zero when it is not.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Duration {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
 /// Where times come from. Nothing else in the crate asks the system for the time of day.
 pub trait Clock: fmt::Debug + Send + Sync {
-    /// The present moment.
+    /// The present moment, by the time of day.
     fn now(&self) -> Timestamp;
+
+    /// The present moment, by a clock nobody sets.
+    fn moment(&self) -> Moment;
 }
 
 /// The machine's clock.
@@ -65,28 +93,42 @@ impl Clock for SystemClock {
             .unwrap_or_default();
         Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
     }
+
+    fn moment(&self) -> Moment {
+        static BEGUN: OnceLock<Instant> = OnceLock::new();
+        Moment(BEGUN.get_or_init(Instant::now).elapsed())
+    }
 }
 
 /// A clock that moves only when told to, for tests. Clones share one time.
 #[derive(Clone, Debug)]
-pub struct ManualClock(Arc<Mutex<Timestamp>>);
+pub struct ManualClock(Arc<Mutex<(Timestamp, Moment)>>);
 
 impl ManualClock {
     /// A clock that stands at `start`.
     #[must_use]
     pub fn new(start: Timestamp) -> Self {
-        Self(Arc::new(Mutex::new(start)))
+        Self(Arc::new(Mutex::new((start, Moment::default()))))
     }
 
     /// Moves the clock forward.
     pub fn advance(&self, by: Duration) {
         let mut now = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *now = now.after(by);
+        *now = (now.0.after(by), now.1.after(by));
+    }
+
+    /// Sets the time of day, as an operator can; the moment stays.
+    pub fn set(&self, to: Timestamp) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).0 = to;
     }
 }
 
 impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    fn moment(&self) -> Moment {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).1
     }
 }

@@ -136,6 +136,8 @@ handles! {
     InteractionHandle = "i_";
     /// The public id of a ticket: for listing and revoking, never for downloading.
     TicketHandle = "t_";
+    /// The name of one open event stream.
+    StreamHandle = "e_";
     /// The id of a principal.
     PrincipalId = "p_";
     /// The id of one request, in its answer and in the log.

@@ -26,12 +26,12 @@ mod seq;
 mod size;
 
 pub use cancel::{Cancel, FireOnDrop};
-pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
+pub use clock::{Clock, ManualClock, Moment, SystemClock, Timestamp};
 pub use digest::{Digest, Digester, ParseDigestError};
 pub use file_name::{FileName, ParseFileNameError};
 pub use id::{
     AttachmentId, InteractionHandle, ParseIdError, PrincipalId, ReceiptHandle, RequestId,
-    SessionHandle, SessionId, TicketHandle,
+    SessionHandle, SessionId, StreamHandle, TicketHandle,
 };
 pub use limits::{JournalLimits, Limits};
 pub use media_type::MediaType;
@@ -39,6 +39,6 @@ pub use redact::Redacted;
 pub use reference::{AttachmentKind, AttachmentRef};
 pub use rel_path::{MAX_COMPONENT, MAX_COMPONENTS, MAX_PATH, ParsePathError, RelPath, Shown};
 #[cfg(feature = "service")]
-pub use save_name::SaveName;
+pub use save_name::{SaveName, is_invisible};
 pub use seq::{LogGeneration, Seq};
 pub use size::ByteCount;

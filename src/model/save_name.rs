@@ -114,7 +114,8 @@ fn last_component(name: &str) -> &str {
 ///
 /// # Source
 /// `DerivedCoreProperties.txt` of Unicode 16.
-fn is_invisible(c: char) -> bool {
+#[must_use]
+pub fn is_invisible(c: char) -> bool {
     matches!(
         c,
         '\u{0}'..='\u{1f}'

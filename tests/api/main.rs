@@ -26,6 +26,7 @@ mod login;
 mod openapi;
 mod page;
 mod problems;
+mod rows;
 mod sessions;
 mod snapshot;
 mod targets;
