@@ -208,6 +208,13 @@ impl ForeignDir {
     }
 }
 
+impl From<OwnedFd> for ForeignDir {
+    /// An open directory of any kind.
+    fn from(directory: OwnedFd) -> Self {
+        Self(directory)
+    }
+}
+
 impl AsFd for ForeignDir {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()

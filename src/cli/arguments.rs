@@ -67,6 +67,10 @@ pub(super) enum Command {
     Ls(InSession),
     /// Download and check every attachment of a session, without keeping anything
     Verify(Verify),
+    /// Write a session and its attachments into a directory laid out as a DSH home
+    Export(Export),
+    /// Take in the sessions of a directory laid out as a DSH home
+    Import(Import),
     /// Print a session's snapshot
     Snapshot(InSession),
     /// Print the OpenAPI document of this build
@@ -308,4 +312,36 @@ mod tests {
     fn the_words_fit_together() {
         Arguments::command().debug_assert();
     }
+}
+
+/// `export`. Beside us alone: the log names the session's working directory.
+#[derive(Debug, Args)]
+pub(super) struct Export {
+    /// The session, by handle (`s_…`) or by its own id
+    #[arg(value_name = "SESSION")]
+    pub(super) session: String,
+    /// Where to; made when it is not there, and a log that lies there is only ever continued
+    #[arg(value_name = "DIR")]
+    pub(super) directory: PathBuf,
+    #[command(flatten)]
+    pub(super) reach: Reach,
+}
+
+/// `import`. Beside us alone, as a host: the sessions become that host's own.
+#[derive(Debug, Args)]
+pub(super) struct Import {
+    /// Where from: a directory with `sessions` and `attachments`, as `export` writes it
+    #[arg(value_name = "DIR")]
+    pub(super) directory: PathBuf,
+    /// Only the session of this own id
+    #[arg(long, value_name = "ID")]
+    pub(super) session: Option<String>,
+    /// A principal who may read what comes in, by name or id; may be given several times
+    #[arg(long = "owner", value_name = "NAME")]
+    pub(super) owners: Vec<String>,
+    /// Read and check everything, and take in nothing
+    #[arg(long)]
+    pub(super) dry_run: bool,
+    #[command(flatten)]
+    pub(super) reach: Reach,
 }

@@ -11,8 +11,10 @@ mod beside;
 mod client;
 mod events;
 mod exit;
+mod export;
 mod find;
 mod get;
+mod import;
 mod output;
 mod put;
 mod serve;
@@ -103,6 +105,8 @@ fn dispatch(arguments: &Arguments) -> Result<(), Failure> {
         }),
         Command::Put(put) => serve::on_runtime(upload(common, put, output)),
         Command::Get(get) => serve::on_runtime(download(common, get, output)),
+        Command::Export(export) => serve::on_runtime(export::run(common, export, output)),
+        Command::Import(import) => serve::on_runtime(import::run(common, import, output)),
         Command::Ls(at) => serve::on_runtime(show::list(common, at, output)),
         Command::Snapshot(at) => serve::on_runtime(show::snapshot(common, at)),
         Command::Verify(verify) => serve::on_runtime(verify::run(common, verify, output)),

@@ -61,7 +61,7 @@ async fn make(common: &Common, create: &SessionCreate, output: Output) -> Result
 }
 
 /// The ids of these principals. A name is looked up, which only the owner-only ways in allow.
-async fn owners(client: &Client, names: &[String]) -> Result<Vec<PrincipalId>, Failure> {
+pub(super) async fn owners(client: &Client, names: &[String]) -> Result<Vec<PrincipalId>, Failure> {
     let mut known: Option<Vec<Value>> = None;
     let mut ids = Vec::new();
     for name in names {

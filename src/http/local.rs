@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use axum::{
     Router,
+    body::Body,
     extract::{Path, Request, State},
     middleware::{Next, from_fn_with_state},
     response::{IntoResponse, Response},
     routing::{delete, get, post},
 };
+use futures_util::stream;
 use http::{HeaderName, StatusCode, header};
 use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
@@ -20,7 +22,7 @@ use tower::ServiceExt as _;
 
 use super::{
     App, dress,
-    extract::{Json, Vouched},
+    extract::{Caller, InSession, Json, Vouched},
     problem::{Code, Problem},
     router::Public,
     semantics::Host,
@@ -31,6 +33,7 @@ use crate::{
         Access, AccessError, Principal, PrincipalKind, PrincipalName, TokenInfo, TokenNumber,
     },
     model::{PrincipalId, Timestamp},
+    transfer::{TransferError, exchange},
 };
 
 /// The field that names the principal to act as, percent-encoded. It means something here alone.
@@ -59,6 +62,8 @@ impl Local {
             .route("/local/v1/tokens", get(tokens).post(create_token))
             .route("/local/v1/tokens/{token}", delete(revoke_token))
             .route("/local/v1/login-codes", post(create_code))
+            .route("/local/v1/sessions/{session}/log", get(export_log))
+            .route("/local/v1/imports", post(import_session))
             .layer(from_fn_with_state(app.clone(), dress::dress))
             .with_state(app.clone())
             .fallback_service(public.router())
@@ -298,4 +303,57 @@ async fn create_code(
         code: code.reveal(),
     };
     Ok((StatusCode::CREATED, axum::Json(body)).into_response())
+}
+
+/// The session's log in the layout of a DSH home, working directory included: for the owner-only ways
+/// in alone.
+async fn export_log(
+    State(app): State<App>,
+    caller: Caller,
+    InSession(session): InSession,
+) -> Result<Response, Problem> {
+    let log = exchange::Log::open(&app.parts, &caller.who, session).await?;
+    // The caller's place is kept until the last line.
+    let start = (log, app.parts.clone(), caller.place);
+    let lines = stream::try_unfold(start, |(log, parts, place)| async move {
+        let next = log.next(&parts).await;
+        if let Err(error) = &next {
+            tracing::warn!(%error, "an export was cut short");
+        }
+        Ok::<_, TransferError>(next?.map(|(bytes, log)| (bytes, (log, parts, place))))
+    });
+    Ok(Body::from_stream(lines).into_response())
+}
+
+/// A session that came in.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ImportedBody {
+    session: String,
+    id: String,
+    events: u64,
+    attachments: usize,
+    is_new: bool,
+}
+
+async fn import_session(
+    State(app): State<App>,
+    caller: Caller,
+    body: Body,
+) -> Result<Response, Problem> {
+    let body = Box::pin(body.into_data_stream());
+    let (imported, contents) = exchange::import(&app.parts, &caller.who, body).await?;
+    let status = if imported.is_new {
+        StatusCode::CREATED
+    } else {
+        StatusCode::OK
+    };
+    let body = ImportedBody {
+        session: imported.session.handle.to_string(),
+        id: imported.session.id.to_string(),
+        events: contents.events,
+        attachments: contents.references.len(),
+        is_new: imported.is_new,
+    };
+    Ok((status, axum::Json(body)).into_response())
 }

@@ -10,8 +10,11 @@ pub mod conformance;
 pub mod dsh;
 mod error;
 mod event;
+pub mod export;
+pub mod import;
 pub mod native;
 mod once;
+mod page;
 pub mod record;
 pub mod references;
 mod sources;
@@ -27,6 +30,7 @@ use crate::model::{
     AttachmentId, AttachmentRef, ByteCount, Digest, FileName, LogGeneration, PrincipalId, Seq,
     SessionHandle, SessionId, Timestamp,
 };
+use import::SessionLog;
 
 /// A session's header and where its log stands now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,6 +77,15 @@ pub struct Appended {
     pub last: Seq,
     /// The head of the session's hash chain after the last event.
     pub head: Digest,
+}
+
+/// What an import came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Imported {
+    /// The session.
+    pub session: Session,
+    /// Whether it was not there before.
+    pub is_new: bool,
 }
 
 /// A contiguous run of events.
@@ -224,6 +237,35 @@ pub trait Journal: Source {
         reference: &AttachmentRef,
         at: Timestamp,
     ) -> Result<(), JournalError>;
+
+    /// Takes in a whole session in one commit: its header, what was `uploaded` for it, and every event
+    /// of `log`. A repeat of what is there is answered with what is there.
+    ///
+    /// Other writes wait meanwhile, so the caller bounds the log.
+    ///
+    /// # Errors
+    /// [`JournalError::Exists`] when the host has another session of this id;
+    /// [`JournalError::UnknownReference`] when an event refers to what is not among `uploaded`;
+    /// [`JournalError::Refused`] with the row; [`JournalError::OverQuota`];
+    /// [`JournalError::NotDurable`]. After any of them nothing of it is there.
+    fn import(
+        &self,
+        new: NewSession,
+        uploaded: Vec<AttachmentRef>,
+        log: SessionLog,
+    ) -> Result<Imported, JournalError>;
+
+    /// The events from `from` on, oldest first: at most `limit`, and fewer when their texts sum up to
+    /// a page's.
+    ///
+    /// # Errors
+    /// As [`Source::session`]; [`JournalError::Refused`] for a session that is not native.
+    fn events_from(
+        &self,
+        session: SessionHandle,
+        from: Seq,
+        limit: usize,
+    ) -> Result<Vec<Event>, JournalError>;
 
     /// Refuses early: whether an upload of `bytes` under `name` could be charged to the session now.
     /// What has the name and length of a recorded upload passes: it may be a repeat, which is not

@@ -14,8 +14,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{
-    Appended, Declared, Event, Journal, JournalError, NewEvent, NewSession, Once, Page, Presented,
-    Referenced, Session, Source, Window,
+    Appended, Declared, Event, Imported, Journal, JournalError, NewEvent, NewSession, Once, Page,
+    Presented, Referenced, Session, Source, Window,
+    export::on_one_line,
+    import::SessionLog,
+    page::{PAGE_BYTES, is_message},
     record::{self, Contents, Link},
 };
 use crate::{
@@ -29,8 +32,6 @@ use crate::{
 /// The name of this source in the table of sessions.
 pub const SOURCE: &str = "native";
 
-/// What the texts of one page sum up to before it ends, in bytes; one event is always returned.
-const PAGE_BYTES: u64 = 4 << 20;
 /// How many events a verification looks at under one state of the database.
 const VERIFY_STEP: u64 = 256;
 
@@ -265,32 +266,7 @@ impl Source for NativeJournal {
 impl Journal for NativeJournal {
     fn create(&self, new: NewSession) -> Result<Session, JournalError> {
         self.control.write(move |tx| {
-            let added = tx
-                .prepare_cached(
-                    "INSERT INTO sessions
-                         (handle, source, own_id, host, cwd, created_at, genesis, head)
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7) ON CONFLICT DO NOTHING",
-                )?
-                .execute(params![
-                    new.handle.to_string(),
-                    SOURCE,
-                    new.id.as_str(),
-                    new.host.to_string(),
-                    new.cwd,
-                    new.created_at.as_millis(),
-                    record::genesis(&new).as_bytes(),
-                ])?;
-            if added == 0 {
-                return Err(JournalError::Exists);
-            }
-            let row = tx.last_insert_rowid();
-            for owner in &new.owners {
-                tx.prepare_cached(
-                    "INSERT INTO session_owners (session, principal) VALUES (?1, ?2)
-                     ON CONFLICT DO NOTHING",
-                )?
-                .execute((row, owner.to_string()))?;
-            }
+            create(tx, &new)?;
             Ok(Session {
                 handle: new.handle,
                 id: new.id,
@@ -347,6 +323,54 @@ impl Journal for NativeJournal {
             .write(move |tx| upload(tx, session, &reference, at, limit))
     }
 
+    fn import(
+        &self,
+        new: NewSession,
+        uploaded: Vec<AttachmentRef>,
+        log: SessionLog,
+    ) -> Result<Imported, JournalError> {
+        let (limits, quota) = (self.limits.clone(), self.quota);
+        self.control.write(move |tx| {
+            if let Some(present) = present(tx, &new)? {
+                return Ok(Imported {
+                    session: same(tx, present, &new, &log)?,
+                    is_new: false,
+                });
+            }
+            let (handle, at) = (new.handle, new.created_at);
+            create(tx, &new)?;
+            for reference in &uploaded {
+                upload(tx, handle, reference, at, quota)?;
+            }
+            let mut append = Append::new(tx, handle, None)?;
+            log.read(|event| {
+                let contents = record::admit(&event, &limits).map_err(|error| {
+                    JournalError::Refused(format!("event {}: {error}", append.seq))
+                })?;
+                append.one(&event, &contents)
+            })?;
+            append.finish()?;
+            Ok(Imported {
+                session: header(tx, handle)?.session,
+                is_new: true,
+            })
+        })
+    }
+
+    fn events_from(
+        &self,
+        session: SessionHandle,
+        from: Seq,
+        limit: usize,
+    ) -> Result<Vec<Event>, JournalError> {
+        let limit = limit.clamp(1, self.limits.events_per_page);
+        self.read(|conn| {
+            let header = header(conn, session)?;
+            let end = header.run_end(conn, from.get(), limit)?;
+            header.events(conn, from.get()..end)
+        })
+    }
+
     fn admit_upload(
         &self,
         session: SessionHandle,
@@ -371,6 +395,92 @@ impl Journal for NativeJournal {
             if repeats { Ok(()) } else { Err(over) }
         })
     }
+}
+
+/// Writes the row of a session and its owners.
+fn create(tx: &Tx<'_>, new: &NewSession) -> Result<(), JournalError> {
+    let added = tx
+        .prepare_cached(
+            "INSERT INTO sessions
+                 (handle, source, own_id, host, cwd, created_at, genesis, head)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7) ON CONFLICT DO NOTHING",
+        )?
+        .execute(params![
+            new.handle.to_string(),
+            SOURCE,
+            new.id.as_str(),
+            new.host.to_string(),
+            new.cwd,
+            new.created_at.as_millis(),
+            record::genesis(new).as_bytes(),
+        ])?;
+    if added == 0 {
+        return Err(JournalError::Exists);
+    }
+    let row = tx.last_insert_rowid();
+    for owner in &new.owners {
+        tx.prepare_cached(
+            "INSERT INTO session_owners (session, principal) VALUES (?1, ?2)
+             ON CONFLICT DO NOTHING",
+        )?
+        .execute((row, owner.to_string()))?;
+    }
+    Ok(())
+}
+
+/// The session its host already has under this id.
+fn present(conn: &Connection, new: &NewSession) -> Result<Option<SessionHandle>, JournalError> {
+    let handle: Option<String> = conn
+        .prepare_cached(
+            "SELECT handle FROM sessions WHERE source = ?1 AND host = ?2 AND own_id = ?3",
+        )?
+        .query_row((SOURCE, new.host.to_string(), new.id.as_str()), |row| {
+            row.get(0)
+        })
+        .optional()?;
+    handle
+        .map(|text| {
+            SessionHandle::parse(&text)
+                .map_err(|_form| JournalError::Corrupt("a session's handle".to_owned()))
+        })
+        .transpose()
+}
+
+/// The session that is there, when it is what would be imported: it may have gone on since.
+fn same(
+    conn: &Connection,
+    session: SessionHandle,
+    new: &NewSession,
+    log: &SessionLog,
+) -> Result<Session, JournalError> {
+    let header = header(conn, session)?;
+    if (header.session.created_at, &header.session.cwd) != (new.created_at, &new.cwd) {
+        return Err(JournalError::Exists);
+    }
+    let mut all = conn.prepare_cached(
+        "SELECT seq, time, type, ignorable, data, hash FROM events WHERE session = ?1 ORDER BY seq",
+    )?;
+    let mut rows = all.query([header.row])?;
+    let mut head = header.genesis;
+    log.read(|event| {
+        let (kept, stored) = match rows.next()? {
+            Some(row) => event_of(row)?,
+            None => return Err(JournalError::Exists),
+        };
+        head = record::head(&head, link(&kept));
+        if head != stored {
+            return Err(header.damaged(kept.seq, "is not what was written"));
+        }
+        let is_same = (&*kept.kind, kept.time, kept.ignorable)
+            == (event.kind.as_str(), event.time, event.ignorable)
+            && on_one_line(&kept.data).get() == on_one_line(&event.data).get();
+        if is_same {
+            Ok(())
+        } else {
+            Err(JournalError::Exists)
+        }
+    })?;
+    Ok(header.session)
 }
 
 /// Whether `asked` more bytes fit.
@@ -431,6 +541,7 @@ fn upload(
 struct Append<'t, 'c> {
     tx: &'t mut Tx<'c>,
     header: Header,
+    first: Seq,
     seq: Seq,
     head: Digest,
 }
@@ -449,6 +560,7 @@ impl<'t, 'c> Append<'t, 'c> {
             }
             _ => Ok(Self {
                 tx,
+                first: present,
                 seq: present,
                 head: header.head,
                 header,
@@ -460,21 +572,27 @@ impl<'t, 'c> Append<'t, 'c> {
         mut self,
         events: vec::IntoIter<(NewEvent, Contents)>,
     ) -> Result<Appended, JournalError> {
-        let first = self.seq;
-        let mut last = first;
-        let mut count = 0;
         for (event, contents) in events {
-            last = self.seq;
-            self.event(&event)?;
-            for reference in &contents.references {
-                self.reference(reference)?;
-            }
-            for (index, presented) in &contents.presented {
-                self.declared(*index, presented)?;
-            }
-            self.seq = self.seq.next().ok_or_else(full_log)?;
-            count += 1;
+            self.one(&event, &contents)?;
         }
+        self.finish()
+    }
+
+    /// Appends one event with what it refers to and declares.
+    fn one(&mut self, event: &NewEvent, contents: &Contents) -> Result<(), JournalError> {
+        self.event(event)?;
+        for reference in &contents.references {
+            self.reference(reference)?;
+        }
+        for (index, presented) in &contents.presented {
+            self.declared(*index, presented)?;
+        }
+        self.seq = self.seq.next().ok_or_else(full_log)?;
+        Ok(())
+    }
+
+    /// Records where the log stands now.
+    fn finish(self) -> Result<Appended, JournalError> {
         self.tx
             .prepare_cached("UPDATE sessions SET next_seq = ?2, head = ?3 WHERE id = ?1")?
             .execute((
@@ -482,11 +600,15 @@ impl<'t, 'c> Append<'t, 'c> {
                 integer(self.seq.get())?,
                 self.head.as_bytes(),
             ))?;
-        self.tx.witness(count, &self.head);
+        let (first, next) = (self.first.get(), self.seq.get());
+        let count = next.saturating_sub(first);
+        if count > 0 {
+            self.tx.witness(count, &self.head);
+        }
         Ok(Appended {
             generation: LogGeneration::NATIVE,
-            first,
-            last,
+            first: self.first,
+            last: Seq::new(next.saturating_sub(1).max(first)),
             head: self.head,
         })
     }
@@ -668,7 +790,7 @@ impl Header {
     /// The first seq of the page that ends before `end`.
     fn page_start(&self, conn: &Connection, end: u64, limit: usize) -> Result<u64, JournalError> {
         let mut newest = conn.prepare_cached(
-            "SELECT seq, octet_length(data), type IN ('user/message', 'assistant/message')
+            "SELECT seq, octet_length(data), type
              FROM events WHERE session = ?1 AND seq < ?2 ORDER BY seq DESC LIMIT ?3",
         )?;
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
@@ -682,7 +804,7 @@ impl Header {
                 break;
             }
             floor = count_of(row.get(0)?)?;
-            if row.get(2)? {
+            if row.get_ref(2)?.as_str().is_ok_and(is_message) {
                 message = Some(floor);
             }
         }
@@ -695,6 +817,28 @@ impl Header {
         } else {
             message.unwrap_or(floor)
         })
+    }
+
+    /// The seq after the last event of the run that starts at `from`.
+    fn run_end(&self, conn: &Connection, from: u64, limit: usize) -> Result<u64, JournalError> {
+        let mut next = conn.prepare_cached(
+            "SELECT octet_length(data) FROM events
+             WHERE session = ?1 AND seq >= ?2 ORDER BY seq LIMIT ?3",
+        )?;
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let mut rows = next.query((self.row, integer(from)?, limit))?;
+        let (mut bytes, mut end) = (0_u64, from);
+        while let Some(row) = rows.next()? {
+            bytes = bytes.saturating_add(count_of(row.get(0)?)?);
+            if bytes > PAGE_BYTES && end > from {
+                break;
+            }
+            end = end.saturating_add(1);
+        }
+        if end < self.session.next_seq.get() && end == from {
+            return Err(self.damaged(Seq::new(from), "is missing or unreadable"));
+        }
+        Ok(end)
     }
 
     /// The events of `range`, each checked against the chain.

@@ -5,8 +5,8 @@
 use std::sync::{Arc, PoisonError, RwLock};
 
 use super::{
-    Appended, Declared, Journal, JournalError, NewEvent, NewSession, Once, Page, Referenced,
-    Session, Source, Window, dsh::DshSource,
+    Appended, Declared, Event, Imported, Journal, JournalError, NewEvent, NewSession, Once, Page,
+    Referenced, Session, Source, Window, dsh::DshSource, import::SessionLog,
 };
 use crate::model::{
     AttachmentId, AttachmentRef, ByteCount, FileName, LogGeneration, Seq, SessionHandle, Timestamp,
@@ -125,6 +125,30 @@ impl Journal for Sources {
         at: Timestamp,
     ) -> Result<(), JournalError> {
         self.native.record_upload(session, reference, at)
+    }
+
+    fn import(
+        &self,
+        new: NewSession,
+        uploaded: Vec<AttachmentRef>,
+        log: SessionLog,
+    ) -> Result<Imported, JournalError> {
+        self.native.import(new, uploaded, log)
+    }
+
+    fn events_from(
+        &self,
+        session: SessionHandle,
+        from: Seq,
+        limit: usize,
+    ) -> Result<Vec<Event>, JournalError> {
+        let homes = self.homes.read().unwrap_or_else(PoisonError::into_inner);
+        if homes.iter().any(|home| home.has(session)) {
+            let why = "the session lies in a DSH home already: copy it from there";
+            return Err(JournalError::Refused(why.to_owned()));
+        }
+        drop(homes);
+        self.native.events_from(session, from, limit)
     }
 
     fn admit_upload(

@@ -46,6 +46,11 @@ impl DshObjects {
         Self { home }
     }
 
+    /// The home.
+    pub(crate) fn home(&self) -> &DshHome {
+        &self.home
+    }
+
     fn find(&self, reference: &AttachmentRef) -> Result<Option<(File, Stamp)>, BeneathError> {
         let hex = reference.id.digest().to_string();
         let bucket = hex.get(..2).unwrap_or_default();
@@ -95,7 +100,7 @@ impl Objects for DshObjects {
 }
 
 /// The name DSH saves a file of this name under; a reference has no other.
-fn saved_name(name: &str) -> String {
+pub(crate) fn saved_name(name: &str) -> String {
     let last = name.rsplit(['/', '\\']).next().unwrap_or(name);
     let plain: String = last
         .chars()

@@ -8,6 +8,7 @@
 
 pub mod attachment;
 mod error;
+pub mod exchange;
 mod homes;
 mod parts;
 pub mod ticket;

@@ -92,7 +92,7 @@ pub async fn receive<E: Into<Box<dyn Error + Send + Sync>>>(
 }
 
 /// Streams the body into a spool: a few blocks in memory at most, whatever its length (I11).
-async fn fill<E: Into<Box<dyn Error + Send + Sync>>>(
+pub(super) async fn fill<E: Into<Box<dyn Error + Send + Sync>>>(
     parts: &Parts,
     announced: Option<ByteCount>,
     body: impl Stream<Item = Result<Bytes, E>> + Send,

@@ -8,6 +8,7 @@
 )]
 
 mod damaged;
+mod exchange;
 mod fixtures;
 mod growing;
 mod hostile;

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use holdfast::{
     journal::{
-        Appended, Declared, Journal, JournalError, NewEvent, NewSession, Once, Page, Referenced,
-        Session, Source, Window,
+        Appended, Declared, Event, Imported, Journal, JournalError, NewEvent, NewSession, Once,
+        Page, Referenced, Session, Source, Window, import::SessionLog,
     },
     model::{
         AttachmentId, AttachmentRef, ByteCount, FileName, LogGeneration, Seq, SessionHandle,
@@ -118,6 +118,26 @@ impl Journal for RecordingJournal {
     ) -> Result<(), JournalError> {
         self.calls.note("journal.record_upload");
         self.inner.record_upload(session, reference, at)
+    }
+
+    fn import(
+        &self,
+        new: NewSession,
+        uploaded: Vec<AttachmentRef>,
+        log: SessionLog,
+    ) -> Result<Imported, JournalError> {
+        self.calls.note("journal.import");
+        self.inner.import(new, uploaded, log)
+    }
+
+    fn events_from(
+        &self,
+        session: SessionHandle,
+        from: Seq,
+        limit: usize,
+    ) -> Result<Vec<Event>, JournalError> {
+        self.calls.note("journal.events_from");
+        self.inner.events_from(session, from, limit)
     }
 
     fn admit_upload(

@@ -1,4 +1,4 @@
-use crate::model::ByteCount;
+use crate::{journal::page::PAGE_BYTES, model::ByteCount};
 
 /// Bounds on what is read of a DSH home (I11). What passes one is refused with a reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl Default for DshLimits {
             references: 100_000,
             folder_entries: 1_000,
             folders: 100_000,
-            page: ByteCount::mib(16),
+            page: ByteCount::new(PAGE_BYTES),
             page_events: 200,
             cache: ByteCount::mib(128),
         }

@@ -19,11 +19,11 @@
 
 mod catalog;
 mod limits;
-mod lines;
+pub(super) mod lines;
 mod log;
 mod logs;
 mod names;
-mod row;
+pub(super) mod row;
 mod source;
 mod whole;
 

@@ -20,7 +20,9 @@ use super::{
 use crate::{
     control::{Control, ControlError},
     home::DshHome,
-    journal::{Declared, JournalError, Page, Referenced, Session, Source, Window},
+    journal::{
+        Declared, JournalError, Page, Referenced, Session, Source, Window, page::is_message,
+    },
     model::{
         AttachmentId, AttachmentRef, FileName, LogGeneration, PrincipalId, Seq, SessionHandle,
     },
@@ -384,6 +386,7 @@ impl Source for DshSource {
         })
     }
 
+    /// The page starts where one of a native session of the same events would.
     fn page(
         &self,
         session: SessionHandle,
@@ -391,7 +394,7 @@ impl Source for DshSource {
         before: Option<Seq>,
         limit: usize,
     ) -> Result<Page, JournalError> {
-        let limit = limit.min(self.logs.limits().page_events);
+        let limit = limit.clamp(1, self.logs.limits().page_events.max(1));
         for _ in 0..ATTEMPTS {
             let log = self.log(session)?;
             let present = log.index.generation();
@@ -401,7 +404,13 @@ impl Source for DshSource {
             let end = log.index.next_seq();
             let to = before.map_or(end, |before| before.min(end)).get();
             let from = to.saturating_sub(u64::try_from(limit).unwrap_or(u64::MAX));
-            if let Some(events) = self.logs.events(session, &log, from, to)? {
+            if let Some(mut events) = self.logs.events(session, &log, from, to)? {
+                // The log's start needs no message.
+                if events.first().is_some_and(|event| event.seq > Seq::FIRST)
+                    && let Some(cut) = events.iter().position(|event| is_message(&event.kind))
+                {
+                    events.drain(..cut);
+                }
                 let first = events.first().map_or(to, |event| event.seq.get());
                 return Ok(Page {
                     generation: present,
