@@ -18,8 +18,8 @@ use tracing::Instrument;
 use super::{
     App,
     page::OwnPage,
-    problem::{self, Code, Problem},
-    semantics::{AuthorityError, Host, ProblemForm, problem_form},
+    problem::{self, Code, Facts, Problem},
+    semantics::{AuthorityError, HeadError, Host, ProblemForm, problem_form},
     server::Refusal,
 };
 use crate::{access::random_bits, model::RequestId};
@@ -78,7 +78,8 @@ pub(super) async fn dress(State(app): State<App>, request: Request, next: Next) 
 /// Renders what the accept loop refused before there was a request to route.
 pub(super) fn refusal(app: &App, refusal: Refusal) -> Response {
     let problem = match refusal {
-        Refusal::Authority(AuthorityError::TargetTooLong) => Problem::new(Code::TargetTooLong),
+        Refusal::Authority(AuthorityError::TargetTooLong)
+        | Refusal::Head(HeadError::TargetTooLong) => Problem::new(Code::TargetTooLong),
         Refusal::Authority(
             error @ (AuthorityError::Target
             | AuthorityError::HostCount
@@ -87,6 +88,18 @@ pub(super) fn refusal(app: &App, refusal: Refusal) -> Response {
         Refusal::Framing => {
             Problem::malformed("the body's length is stated twice, or in a coding that is not read")
         }
+        Refusal::Head(HeadError::TooLarge) => governed(
+            Code::HeadTooLarge,
+            "limits.request_head, limits.request_fields",
+        ),
+        Refusal::Head(error @ (HeadError::Syntax | HeadError::Length | HeadError::Coding)) => {
+            Problem::malformed(error.to_string())
+        }
+        Refusal::SlowHead => governed(Code::Timeout, "limits.head_deadline"),
+        Refusal::Crowded => governed(Code::Busy, "limits.connections_per_address"),
+        Refusal::NotTls => {
+            Problem::malformed("this address speaks TLS: ask it by an https:// address")
+        }
     };
     dressed(
         app,
@@ -94,6 +107,14 @@ pub(super) fn refusal(app: &App, refusal: Refusal) -> Response {
         request_id(),
         ProblemForm::Json,
     )
+}
+
+/// A refusal that a setting governs; whoever meets it may not even be known.
+fn governed(code: Code, setting: &'static str) -> Problem {
+    Problem::new(code).with_facts(Facts {
+        setting: Some(setting),
+        ..Facts::default()
+    })
 }
 
 fn request_id() -> RequestId {

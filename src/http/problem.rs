@@ -40,7 +40,7 @@ pub enum Code {
     ContentLost,
     /// The path does not have this method.
     MethodNotAllowed,
-    /// A body did not arrive in time.
+    /// A request did not arrive in time.
     Timeout,
     /// The host has a session of this id.
     SessionExists,
@@ -60,6 +60,8 @@ pub enum Code {
     OverQuota,
     /// The request target is longer than is read.
     TargetTooLong,
+    /// A request's head has more fields, or more bytes, than are read.
+    HeadTooLarge,
     /// A body is not of a type that is read.
     UnsupportedMediaType,
     /// No requested range lies within the content.
@@ -237,7 +239,7 @@ impl Code {
             ),
             Self::Timeout => later(
                 S::REQUEST_TIMEOUT,
-                "the body did not arrive in time",
+                "the request did not arrive in time",
                 "Nothing of it was kept; send it again.",
             ),
             Self::SessionExists => no(
@@ -289,6 +291,12 @@ impl Code {
                 S::URI_TOO_LONG,
                 "the request target is too long",
                 "Shorten the address; no address of this service is longer than 8 KiB.",
+            ),
+            Self::HeadTooLarge => no(
+                S::REQUEST_HEADER_FIELDS_TOO_LARGE,
+                "the request's head is too large",
+                "Send fewer and shorter header fields; the operator governs how many and how long by \
+                 `setting`.",
             ),
             Self::UnsupportedMediaType => no(
                 S::UNSUPPORTED_MEDIA_TYPE,

@@ -12,9 +12,13 @@ mod crowd;
 mod life;
 mod listener;
 mod socket;
+mod threshold;
+pub mod tls;
+mod words;
 
 use std::{
     convert::Infallible,
+    future::poll_fn,
     io,
     pin::{Pin, pin},
     sync::{
@@ -37,21 +41,24 @@ use self::{
     crowd::{Crowd, Seat},
     life::{Life, Patience},
     socket::{Counted, Socket},
+    threshold::{HeadLimits, Stream, Threshold},
+    tls::Tls,
 };
 pub use self::{
     life::Cut,
     listener::{Listener, Peer},
 };
-use super::semantics::{self, AuthorityError, Coding, Host};
+use super::semantics::{self, AuthorityError, Coding, HeadError, Host};
 use crate::model::Limits;
 
 /// How long a connection that has ended stays open for the peer to read the last answer.
 const LINGER: Duration = Duration::from_secs(2);
 /// The least room for a connection's buffers beside a request's head.
 const BUFFER: usize = 32 * 1024;
-/// What a peer hears whose address holds all the connections it may.
-const CROWDED: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n\
-    Connection: close\r\nContent-Length: 0\r\n\r\n";
+/// The most peers turned away at the door at once that are given time to read why.
+const PARTING: usize = 32;
+/// What a TLS connection begins with: a handshake record.
+const HANDSHAKE: u8 = 0x16;
 /// The wait after the system refused a connection for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -73,6 +80,14 @@ pub enum Refusal {
     Authority(AuthorityError),
     /// Two lengths, or a transfer coding other than `chunked` alone: 400.
     Framing,
+    /// A head that cannot be read, 400, or is too large: 431, or 414.
+    Head(HeadError),
+    /// A head that did not arrive in time: 408.
+    SlowHead,
+    /// The peer's address holds all the connections it may: 503.
+    Crowded,
+    /// Plain HTTP where TLS is spoken: 400.
+    NotTls,
 }
 
 /// Counts of connections: for metrics, and for tests that look for leaks.
@@ -120,8 +135,10 @@ pub struct Drained {
 /// Serves `listener` until `shutdown` is ready, then drains.
 ///
 /// At [`Limits::connections`] no more are accepted: they wait in the kernel's bounded queue, not in
-/// ours. Beyond [`Limits::connections_per_address`] an address is turned away with 503. On shutdown nothing is accepted any more, idle connections close, requests under way finish
-/// within [`Limits::drain`], and what is left is reset. Returns once the last connection has gone.
+/// ours. Beyond [`Limits::connections_per_address`] an address is turned away: with 503, or without a
+/// word where TLS would have to be set up first. On shutdown nothing is accepted any more, idle
+/// connections close, requests under way finish within [`Limits::drain`], and what is left is reset.
+/// Returns once the last connection has gone.
 pub async fn serve<H: Handler>(
     listener: Listener,
     handler: H,
@@ -132,6 +149,11 @@ pub async fn serve<H: Handler>(
     let server = Server {
         handler,
         http: http(limits),
+        head: HeadLimits {
+            bytes: usize::try_from(limits.request_head.get()).unwrap_or(usize::MAX),
+            fields: limits.request_fields,
+        },
+        tls: listener.tls(),
         patience: Patience::of(limits),
         traffic,
         drain: CancellationToken::new(),
@@ -140,6 +162,7 @@ pub async fn serve<H: Handler>(
     let tasks = TaskTracker::new();
     let room = Arc::new(Semaphore::new(limits.connections));
     let crowd = Arc::new(Crowd::new(limits.connections_per_address));
+    let parting = Arc::new(Semaphore::new(PARTING));
     let mut shutdown = pin!(shutdown);
     loop {
         let accepted = tokio::select! {
@@ -162,8 +185,12 @@ pub async fn serve<H: Handler>(
         }
         let Some(seat) = crowd.seat(peer) else {
             server.traffic.refused.fetch_add(1, Ordering::Relaxed);
-            // A peer that cannot take these few octets does without.
-            socket.try_write(CROWDED).ok();
+            // Who is turned away may not fill the room either: beyond a few, without a word.
+            if let Ok(few) = Arc::clone(&parting).try_acquire_owned()
+                && server.tls.is_none()
+            {
+                tasks.spawn(server.clone().turn_away(socket, (permit, few)));
+            }
             continue;
         };
         let held = Held::new(Arc::clone(&server.traffic), permit, seat);
@@ -235,6 +262,8 @@ impl Drop for Held {
 struct Server<H> {
     handler: H,
     http: http1::Builder,
+    head: HeadLimits,
+    tls: Option<Arc<Tls>>,
     patience: Patience,
     traffic: Arc<Traffic>,
     drain: CancellationToken,
@@ -245,67 +274,198 @@ impl<H: Handler> Server<H> {
     async fn connection(self, socket: Socket, peer: Peer, held: Held) {
         let socket = Arc::new(socket);
         let life = Arc::new(Life::new(self.patience, Instant::now()));
-        match self.requests(&socket, &life, peer).await {
-            None => self.last_words(&socket, &life).await,
-            Some(cut) => {
-                self.traffic.cut.fetch_add(1, Ordering::Relaxed);
-                tracing::debug!(?peer, ?cut, "connection given up");
-                match cut {
-                    Cut::Idle => {}
-                    Cut::SlowHead => say_timeout(&socket),
-                    Cut::StalledOut | Cut::StalledIn | Cut::TooSlow | Cut::Drained => {
-                        socket.reset_on_close();
-                    }
-                }
+        let counted = Counted::new(Arc::clone(&socket), Arc::clone(&life));
+        match self.stream(counted, &socket, &life).await {
+            Err(Unheard::Gone) => {}
+            Err(Unheard::Cut(cut)) => self.count_cut(peer, cut),
+            Err(Unheard::NotTls(counted)) => {
+                let mut threshold = self.threshold(Stream::Plain(counted), &life);
+                let words = self.handler.refuse(Refusal::NotTls);
+                self.farewell(&mut threshold, Some(words), &socket, &life)
+                    .await;
             }
+            Ok(stream) => self.conversation(stream, peer, &socket, &life).await,
         }
         // The descriptor is closed before the place is given back.
         drop(socket);
         drop(held);
     }
 
-    /// Serves requests until the connection ends by itself, or is to be given up.
-    async fn requests(&self, socket: &Arc<Socket>, life: &Arc<Life>, peer: Peer) -> Option<Cut> {
-        let service = service_fn(|request| async {
-            Ok::<_, Infallible>(self.request(request, peer, life).await)
+    async fn conversation(
+        &self,
+        stream: Stream,
+        peer: Peer,
+        socket: &Arc<Socket>,
+        life: &Arc<Life>,
+    ) {
+        let threshold = self.threshold(stream, life);
+        let (mut threshold, cut) = self.requests(threshold, socket, life, peer).await;
+        if let Some(cut) = cut {
+            self.count_cut(peer, cut);
+        }
+        let refusal = match cut {
+            None => threshold.refused().map(Refusal::Head),
+            Some(Cut::SlowHead) => Some(Refusal::SlowHead),
+            // Nothing was asked: nothing is said, but that TLS ends as it should.
+            Some(Cut::Idle) if threshold.is_tls() => None,
+            Some(Cut::Idle) => return,
+            Some(Cut::StalledOut | Cut::StalledIn | Cut::TooSlow | Cut::Drained) => {
+                return socket.reset_on_close();
+            }
+        };
+        let words = refusal.map(|refusal| self.handler.refuse(refusal));
+        self.farewell(&mut threshold, words, socket, life).await;
+    }
+
+    fn count_cut(&self, peer: Peer, cut: Cut) {
+        self.traffic.cut.fetch_add(1, Ordering::Relaxed);
+        tracing::debug!(?peer, ?cut, "connection given up");
+    }
+
+    fn threshold(&self, stream: Stream, life: &Arc<Life>) -> Threshold {
+        Threshold::new(stream, Arc::clone(life), self.head)
+    }
+
+    /// The connection's octets in the clear: at once, or after TLS has been set up, which has the time
+    /// of a head.
+    async fn stream(
+        &self,
+        counted: Counted,
+        socket: &Socket,
+        life: &Life,
+    ) -> Result<Stream, Unheard> {
+        let Some(tls) = &self.tls else {
+            return Ok(Stream::Plain(counted));
+        };
+        let mut opening = pin!(async {
+            match socket.first().await {
+                Ok(Some(HANDSHAKE)) => {}
+                Ok(Some(_)) => return Err(Unheard::NotTls(counted)),
+                Ok(None) | Err(_) => return Err(Unheard::Gone),
+            }
+            match tls.accept(counted).await {
+                Ok(stream) => Ok(Stream::Tls(Box::new(stream))),
+                Err(error) => {
+                    tracing::debug!(%error, "no TLS");
+                    Err(Unheard::Gone)
+                }
+            }
         });
-        let io = TokioIo::new(Counted::new(Arc::clone(socket), Arc::clone(life)));
-        let mut connection = Box::pin(self.http.serve_connection(io, service));
         let mut look = tokio::time::interval(self.patience.interval());
-        let mut draining = false;
         loop {
             tokio::select! {
                 biased;
-                ended = &mut connection => {
+                opened = &mut opening => return opened,
+                () = self.kill.cancelled() => return Err(Unheard::Cut(Cut::Drained)),
+                // Nothing has been asked yet.
+                () = self.drain.cancelled() => return Err(Unheard::Cut(Cut::Idle)),
+                _ = look.tick() => {}
+            }
+            if let Some(cut) = life.judge(Instant::now(), socket.unacknowledged()) {
+                socket.reset_on_close();
+                return Err(Unheard::Cut(cut));
+            }
+        }
+    }
+
+    /// Serves requests until the connection ends by itself, or is to be given up.
+    async fn requests(
+        &self,
+        threshold: Threshold,
+        socket: &Socket,
+        life: &Arc<Life>,
+        peer: Peer,
+    ) -> (Threshold, Option<Cut>) {
+        let service = service_fn(|request| {
+            // At once, before the library reads on: what follows must find this request begun.
+            let two_lengths = life.begins();
+            Box::pin(async move {
+                Ok::<_, Infallible>(self.request(request, two_lengths, peer, life).await)
+            })
+        });
+        let connection = self.http.serve_connection(TokioIo::new(threshold), service);
+        let mut connection = Box::new(connection);
+        let mut look = tokio::time::interval(self.patience.interval());
+        let mut draining = false;
+        let cut = loop {
+            tokio::select! {
+                biased;
+                ended = poll_fn(|cx| connection.poll_without_shutdown(cx)) => {
                     if let Err(error) = ended {
                         tracing::debug!(?peer, %error, "connection ended early");
                     }
-                    return None;
+                    break None;
                 }
-                () = self.kill.cancelled() => return Some(Cut::Drained),
+                () = self.kill.cancelled() => break Some(Cut::Drained),
                 () = self.drain.cancelled(), if !draining => {
                     draining = true;
-                    connection.as_mut().graceful_shutdown();
+                    Pin::new(&mut *connection).graceful_shutdown();
                 }
                 _ = look.tick() => {}
             }
             let unacknowledged = socket.unacknowledged();
             if draining && life.is_idle(unacknowledged) {
-                return Some(Cut::Idle);
+                break Some(Cut::Idle);
             }
             if let Some(cut) = life.judge(Instant::now(), unacknowledged) {
-                return Some(cut);
+                break Some(cut);
             }
+        };
+        (connection.into_parts().io.into_inner(), cut)
+    }
+
+    /// Turns a peer away that has not been heard.
+    async fn turn_away(self, socket: Socket, place: (OwnedSemaphorePermit, OwnedSemaphorePermit)) {
+        let socket = Arc::new(socket);
+        let life = Arc::new(Life::new(self.patience, Instant::now()));
+        let counted = Counted::new(Arc::clone(&socket), Arc::clone(&life));
+        let mut threshold = self.threshold(Stream::Plain(counted), &life);
+        let words = self.handler.refuse(Refusal::Crowded);
+        self.farewell(&mut threshold, Some(words), &socket, &life)
+            .await;
+        drop(threshold);
+        drop(socket);
+        drop(place);
+    }
+
+    /// Ends a connection: with `words`, if any, and in a way that lets the peer read what was said.
+    async fn farewell(
+        &self,
+        threshold: &mut Threshold,
+        words: Option<Response<Body>>,
+        socket: &Socket,
+        life: &Life,
+    ) {
+        let words = match words {
+            Some(words) => words::last(words).await,
+            None => Vec::new(),
+        };
+        let mut saying = pin!(threshold.end(&words));
+        let mut look = tokio::time::interval(self.patience.interval());
+        let said = loop {
+            tokio::select! {
+                biased;
+                said = &mut saying => break said,
+                () = self.kill.cancelled() => return socket.reset_on_close(),
+                _ = look.tick() => {}
+            }
+            if life.judge(Instant::now(), socket.unacknowledged()) == Some(Cut::StalledOut) {
+                self.traffic.cut.fetch_add(1, Ordering::Relaxed);
+                return socket.reset_on_close();
+            }
+        };
+        if said.is_ok() {
+            self.last_words(socket, life).await;
         }
     }
 
     async fn request(
         &self,
         request: Request<Incoming>,
+        two_lengths: bool,
         peer: Peer,
         life: &Arc<Life>,
     ) -> Response<Body> {
-        let two_lengths = life.begins();
         let coding = semantics::coding(request.headers());
         let checked = match coding {
             _ if two_lengths => Err(Refusal::Framing),
@@ -335,9 +495,6 @@ impl<H: Handler> Server<H> {
     /// Keeps an ended connection until the peer has the last answer: a close with unread input
     /// would reset it, and the answer with it.
     async fn last_words(&self, socket: &Socket, life: &Life) {
-        if socket.end_output().is_err() {
-            return;
-        }
         let mut look = tokio::time::interval(self.patience.interval());
         let mut sink = vec![0; 4096];
         let mut acknowledged: Option<Instant> = None;
@@ -365,12 +522,14 @@ impl<H: Handler> Server<H> {
     }
 }
 
-/// Tells a peer that began a request and did not finish it. Nothing else is on its way.
-fn say_timeout(socket: &Socket) {
-    const TIMEOUT: &[u8] =
-        b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
-    // A peer that cannot take these few octets does without.
-    socket.try_write(TIMEOUT).ok();
+/// Why a connection ends before a request could be heard.
+enum Unheard {
+    /// The peer went, or spoke no TLS that is understood.
+    Gone,
+    /// It was given up.
+    Cut(Cut),
+    /// The peer speaks in the clear where TLS is spoken.
+    NotTls(Counted),
 }
 
 /// A request's body; tells the watch when the service waits for it.

@@ -31,4 +31,5 @@ mod sessions;
 mod snapshot;
 mod targets;
 mod tickets;
+mod unrouted;
 mod uploads;

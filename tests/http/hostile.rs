@@ -37,13 +37,15 @@ fn a_head_that_drips_is_cut_at_the_deadline_whatever_it_drips() {
         }
     });
     let answer = client.answer().unwrap();
-    assert_eq!(answer.status, 408);
+    assert_eq!((answer.status, answer.text()), (408, "SlowHead"));
+    assert!(answer.closes());
     assert!(
         start.elapsed() < Duration::from_secs(2),
         "{:?}",
         start.elapsed()
     );
-    assert!(server.settles(Duration::from_secs(1)));
+    // The peer has a moment to read the answer, however much it goes on saying.
+    assert!(server.settles(Duration::from_secs(5)));
     assert_eq!(server.served(), 0);
     dripper.join().unwrap();
 }
@@ -287,8 +289,53 @@ fn what_is_not_http_1_is_refused() {
         let server = Server::start(short());
         let mut client = server.connect();
         client.say(bytes);
-        let _ended = client.rest();
+        let answer = client.answer().unwrap();
+        assert_eq!((answer.status, answer.text()), (400, "Head(Syntax)"));
+        assert!(answer.closes() && client.ended(), "{bytes:?}");
         assert!(server.settles(Duration::from_secs(3)), "{bytes:?}");
         assert_eq!(server.served(), 0, "{bytes:?}");
     }
+}
+
+/// A head that will be refused waits for its turn: what was asked before it is answered in full.
+#[test]
+fn a_bad_head_in_a_pipeline_is_refused_after_the_answers_before_it() {
+    for (before, body) in [
+        ("GET /bytes?3000000 HTTP/1.1\r\nHost: a\r\n\r\n", 3_000_000),
+        ("GET /think?300 HTTP/1.1\r\nHost: a\r\n\r\n", 7),
+        (
+            "POST /take HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nab",
+            1,
+        ),
+        ("HEAD /bytes?100 HTTP/1.1\r\nHost: a\r\n\r\n", 0),
+    ] {
+        for bad in ["GET /a b HTTP/1.1\r\n\r\n", "\0\0\0"] {
+            let server = Server::start(short());
+            let mut client = server.connect();
+            client.say(format!("GET / HTTP/1.1\r\nHost: a\r\n\r\n{before}{bad}"));
+            assert_eq!(client.answer().unwrap().text(), "hello");
+            let method = before.split(' ').next().unwrap();
+            let answer = client.answer_to(method).unwrap();
+            assert_eq!((answer.status, answer.body.len()), (200, body), "{before}");
+            let refused = client.answer().unwrap();
+            assert_eq!((refused.status, refused.text()), (400, "Head(Syntax)"));
+            assert!(refused.closes() && client.ended());
+            assert_eq!(server.served(), 2, "{before}");
+        }
+    }
+}
+
+/// Octet by octet or all at once, a pipeline with bodies is read alike.
+#[test]
+fn a_pipeline_that_drips_is_read_like_one_that_does_not() {
+    let server = Server::start(short());
+    let mut client = server.connect();
+    let pipeline = "POST /take HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n\r\n\r\n\
+                    \r\nGET / HTTP/1.1\nHost: a\n\nGET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    for octet in pipeline.as_bytes() {
+        client.say([*octet]);
+    }
+    assert_eq!(client.answer().unwrap().text(), "4");
+    assert_eq!(client.answer().unwrap().text(), "hello");
+    assert_eq!(client.answer().unwrap().text(), "hello");
 }

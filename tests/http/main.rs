@@ -10,4 +10,5 @@ mod drain;
 mod hostile;
 mod limits;
 mod support;
+mod tls;
 mod wellbehaved;

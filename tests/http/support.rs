@@ -14,7 +14,10 @@ use std::{
 use axum::body::{Body, Bytes};
 use futures_util::{StreamExt as _, stream};
 use holdfast::{
-    http::server::{Drained, Handler, Listener, Refusal, Traffic, serve},
+    http::{
+        semantics::HeadError,
+        server::{Drained, Handler, Listener, Refusal, Traffic, serve},
+    },
     model::Limits,
 };
 use http::{Request, Response, StatusCode};
@@ -91,7 +94,15 @@ impl Handler for Service {
     }
 
     fn refuse(&self, refusal: Refusal) -> Response<Body> {
-        status(StatusCode::BAD_REQUEST, &format!("{refusal:?}"))
+        let code = match refusal {
+            Refusal::Head(HeadError::TooLarge) => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            Refusal::SlowHead => StatusCode::REQUEST_TIMEOUT,
+            Refusal::Crowded => StatusCode::SERVICE_UNAVAILABLE,
+            Refusal::Authority(_) | Refusal::Framing | Refusal::Head(_) | Refusal::NotTls => {
+                StatusCode::BAD_REQUEST
+            }
+        };
+        status(code, &format!("{refusal:?}"))
     }
 }
 
@@ -210,7 +221,7 @@ impl Server {
     }
 }
 
-fn loopback() -> Listener {
+pub(crate) fn loopback() -> Listener {
     Listener::tcp("127.0.0.1:0".parse().unwrap()).unwrap()
 }
 
@@ -250,7 +261,7 @@ impl Answer {
 }
 
 impl Client {
-    fn of(stream: TcpStream) -> Self {
+    pub(crate) fn of(stream: TcpStream) -> Self {
         stream
             .set_read_timeout(Some(Duration::from_secs(20)))
             .unwrap();

@@ -5,7 +5,7 @@ use super::trim_blanks;
 /// Bytes of a field line looked at: enough for either name, blanks and a length of 64 bits.
 const MAX_LINE: usize = 96;
 
-/// Watches the heads of a connection's requests for the two contradictory lengths.
+/// Finds the heads of a connection's requests, and watches them for the two contradictory lengths.
 ///
 /// The HTTP library reads a request that has both `Transfer-Encoding` and `Content-Length` by the
 /// first and hides the second, then closes; we refuse such a request, because whoever sends it hopes
@@ -41,45 +41,74 @@ struct Fields {
     has_coding: bool,
 }
 
+/// What the first of some bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scanned {
+    /// Of a head that goes on.
+    Head,
+    /// Of a head, and its end.
+    HeadEnd,
+    /// Of a body of stated length, or of what nobody reads as a head.
+    Other,
+}
+
 impl HeadScan {
     /// Looks at the next bytes of the connection.
     pub fn feed(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
-            match self.state {
-                State::Done => return,
-                State::Body(left) => {
-                    let here = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
-                    bytes = bytes.get(here..).unwrap_or_default();
-                    let left = left.saturating_sub(u64::try_from(here).unwrap_or(u64::MAX));
-                    self.state = if left == 0 {
-                        State::Start
-                    } else {
-                        State::Body(left)
-                    };
-                }
-                State::Start | State::Lines => {
-                    let end = bytes.iter().position(|&b| b == b'\n');
-                    let (here, rest) = match end {
-                        Some(end) => (bytes.get(..end), bytes.get(end.saturating_add(1)..)),
-                        None => (Some(bytes), None),
-                    };
+            let (used, _) = self.next(bytes);
+            bytes = bytes.get(used..).unwrap_or_default();
+        }
+    }
+
+    /// Looks at the next bytes of the connection, up to the end of a head or a body; says how many
+    /// were looked at, which is none only of none, and what they are.
+    pub fn next(&mut self, bytes: &[u8]) -> (usize, Scanned) {
+        match self.state {
+            State::Done => (bytes.len(), Scanned::Other),
+            State::Body(left) => {
+                let here = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
+                let left = left.saturating_sub(u64::try_from(here).unwrap_or(u64::MAX));
+                self.state = if left == 0 {
+                    State::Start
+                } else {
+                    State::Body(left)
+                };
+                (here, Scanned::Other)
+            }
+            State::Start | State::Lines => {
+                let mut used = 0_usize;
+                while let Some(rest) = bytes.get(used..).filter(|rest| !rest.is_empty()) {
+                    let end = rest.iter().position(|&b| b == b'\n');
+                    let here = end.and_then(|end| rest.get(..end)).unwrap_or(rest);
                     let room = MAX_LINE.saturating_sub(self.line.len());
-                    let here = here.unwrap_or_default();
                     self.line
                         .extend_from_slice(here.get(..room).unwrap_or(here));
-                    if end.is_some() {
-                        self.end_line();
+                    let Some(end) = end else {
+                        return (bytes.len(), Scanned::Head);
+                    };
+                    used = used.saturating_add(end).saturating_add(1);
+                    let heads = self.heads;
+                    self.end_line();
+                    if self.heads > heads {
+                        return (used, Scanned::HeadEnd);
                     }
-                    bytes = rest.unwrap_or_default();
                 }
+                (bytes.len(), Scanned::Head)
             }
         }
     }
 
-    /// Whether the `nth` request of the connection, from 0, has both lengths.
+    /// Whether what comes next is, or goes on with, a head.
     #[must_use]
-    pub fn conflicts(&self, nth: u64) -> bool {
-        self.conflict == Some(nth)
+    pub fn expects_head(&self) -> bool {
+        matches!(self.state, State::Start | State::Lines)
+    }
+
+    /// Which request of the connection, from 0, was the first to have both lengths.
+    #[must_use]
+    pub fn conflict(&self) -> Option<u64> {
+        self.conflict
     }
 
     fn end_line(&mut self) {
@@ -157,7 +186,7 @@ pub fn coding(request: &HeaderMap) -> Coding {
 mod tests {
     use http::{HeaderMap, HeaderValue, header};
 
-    use super::{Coding, HeadScan, coding};
+    use super::{Coding, HeadScan, Scanned, coding};
 
     fn scan(parts: &[&str]) -> HeadScan {
         let mut scan = HeadScan::default();
@@ -174,10 +203,10 @@ mod tests {
             "POST / HTTP/1.1\r\ntransfer-encoding:chunked\r\nCONTENT-LENGTH:5\r\n\r\n",
             "\r\n\r\nPOST / HTTP/1.1\nContent-Length: 5\nTransfer-Encoding: x\n\n",
         ] {
-            assert!(scan(&[head]).conflicts(0), "{head:?}");
+            assert_eq!(scan(&[head]).conflict(), Some(0), "{head:?}");
             let bytes: Vec<_> = head.chars().map(String::from).collect();
             let bytes: Vec<_> = bytes.iter().map(String::as_str).collect();
-            assert!(scan(&bytes).conflicts(0), "{head:?} byte by byte");
+            assert_eq!(scan(&bytes).conflict(), Some(0), "{head:?} byte by byte");
         }
     }
 
@@ -186,9 +215,32 @@ mod tests {
         let body = "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n";
         let first = format!("PUT / HTTP/1.1\r\nContent-Length: {}\r\n\r\n", body.len());
         let second = "GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n";
-        assert!(!scan(&[&first, body]).conflicts(0));
+        assert_eq!(scan(&[&first, body]).conflict(), None);
         let both = scan(&[&first, body, second]);
-        assert!(!both.conflicts(0) && both.conflicts(1));
+        assert_eq!(both.conflict(), Some(1));
+    }
+
+    /// Cut anywhere, a stream falls into the same heads and bodies.
+    #[test]
+    fn heads_end_where_they_end_however_the_bytes_come() {
+        let stream = b"\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\nPUT / HTTP/1.1\r\nContent-Length: 6\r\n\r\n\r\n\r\n\r\nGET / HTTP/1.1\n\nGET";
+        for cut in 1..stream.len() {
+            let (mut scan, mut ends, mut at) = (HeadScan::default(), Vec::new(), 0);
+            for part in stream.chunks(cut) {
+                let mut rest = part;
+                while !rest.is_empty() {
+                    let (used, scanned) = scan.next(rest);
+                    assert!(used > 0);
+                    at += used;
+                    rest = &rest[used..];
+                    if scanned == Scanned::HeadEnd {
+                        ends.push(at);
+                    }
+                }
+            }
+            assert_eq!(ends, [29, 66, 88], "in parts of {cut}");
+            assert!(scan.expects_head());
+        }
     }
 
     #[test]
@@ -198,7 +250,7 @@ mod tests {
             &long,
             "Content-Length: 0\r\n\r\nGET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
         ]);
-        assert!(!scanned.conflicts(0) && !scanned.conflicts(1));
+        assert_eq!(scanned.conflict(), None);
         assert!(scan(&[long.trim_end()]).line.capacity() < 1024);
     }
 

@@ -17,6 +17,7 @@ mod authority;
 mod digest_field;
 mod disposition;
 mod framing;
+mod head;
 mod multipart;
 mod plan;
 mod precondition;
@@ -29,7 +30,8 @@ pub use digest_field::{
     DigestFieldError, Wish, claimed_digest, legacy_digest, repr_digest, wish, wish_legacy,
 };
 pub use disposition::attachment;
-pub use framing::{Coding, HeadScan, coding};
+pub use framing::{Coding, HeadScan, Scanned, coding};
+pub use head::{HeadError, check_head};
 pub use multipart::{Multipart, Part};
 pub use plan::{Cache, Content, Object, Plan, Verb, plan};
 pub use precondition::{EntityTag, IfRange, Outcome, evaluate, if_range};

@@ -8,10 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{
-    http::semantics::HeadScan,
-    model::{ByteCount, Limits},
-};
+use crate::model::{ByteCount, Limits};
 
 /// Why a connection is given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,15 +61,19 @@ pub(super) struct Life(Mutex<State>);
 #[derive(Debug)]
 struct State {
     patience: Patience,
-    scan: HeadScan,
     requests: u64,
+    /// The request that announced two lengths.
+    two_lengths: Option<u64>,
+    answers: u64,
     read: u64,
+    /// Of what was read, octets of requests: without TLS all of them.
+    heard: u64,
     written: u64,
     /// The HTTP library holds output the socket did not take.
     blocked: bool,
     /// The service waits for the request's body.
     wanting: bool,
-    /// Since when a head is expected, and what had been read by then.
+    /// Since when a head is expected, and what had been heard by then.
     head: Option<(Instant, u64)>,
     out: Flow,
     into: Flow,
@@ -96,9 +97,11 @@ impl Life {
     pub(super) fn new(patience: Patience, now: Instant) -> Self {
         Self(Mutex::new(State {
             patience,
-            scan: HeadScan::default(),
             requests: 0,
+            two_lengths: None,
+            answers: 0,
             read: 0,
+            heard: 0,
             written: 0,
             blocked: false,
             wanting: false,
@@ -112,10 +115,14 @@ impl Life {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn has_read(&self, bytes: &[u8]) {
+    pub(super) fn has_read(&self, bytes: usize) {
         let mut state = self.state();
-        state.read = state.read.saturating_add(count(bytes.len()));
-        state.scan.feed(bytes);
+        state.read = state.read.saturating_add(count(bytes));
+    }
+
+    pub(super) fn has_heard(&self, bytes: usize) {
+        let mut state = self.state();
+        state.heard = state.heard.saturating_add(count(bytes));
     }
 
     pub(super) fn has_written(&self, bytes: usize) {
@@ -132,10 +139,15 @@ impl Life {
         self.state().wanting = wanting;
     }
 
+    /// The `nth` head, from 0, has two lengths.
+    pub(super) fn has_two_lengths(&self, nth: u64) {
+        self.state().two_lengths = Some(nth);
+    }
+
     /// A head is complete. Says whether it announced two lengths.
     pub(super) fn begins(&self) -> bool {
         let mut state = self.state();
-        let conflict = state.scan.conflicts(state.requests);
+        let conflict = state.two_lengths == Some(state.requests);
         state.requests = state.requests.saturating_add(1);
         state.head = None;
         state.out.restart();
@@ -146,7 +158,14 @@ impl Life {
     /// The answer has been handed over in full: the next head is expected.
     pub(super) fn ends(&self, now: Instant) {
         let mut state = self.state();
-        state.head = Some((now, state.read));
+        state.answers = state.answers.saturating_add(1);
+        state.head = Some((now, state.heard));
+    }
+
+    /// How many answers have been handed over, if no request waits for one.
+    pub(super) fn answered(&self) -> Option<u64> {
+        let state = self.state();
+        (state.answers == state.requests).then_some(state.answers)
     }
 
     /// No more requests are wanted; whether the connection rests between two of them.
@@ -161,6 +180,7 @@ impl Life {
         let State {
             patience,
             read,
+            heard,
             written,
             blocked,
             wanting,
@@ -187,7 +207,7 @@ impl Life {
             *since = now;
         }
         let late = now.saturating_duration_since(*since) > patience.head;
-        late.then_some(if *read > *before {
+        late.then_some(if *heard > *before {
             Cut::SlowHead
         } else {
             Cut::Idle
@@ -278,7 +298,7 @@ mod tests {
         assert_eq!(watch(&silent, start, 60, |_| 0), Some((11, Cut::Idle)));
         let (slow, start) = life(None);
         let cut = watch(&slow, start, 60, |_| {
-            slow.has_read(b"G");
+            slow.has_heard(1);
             0
         });
         assert_eq!(cut, Some((11, Cut::SlowHead)));
@@ -323,7 +343,7 @@ mod tests {
         life.wants_body(true);
         let cut = watch(&life, start, 100, |second| {
             if second < 50 {
-                life.has_read(b"x");
+                life.has_read(1);
             }
             0
         });
@@ -348,12 +368,25 @@ mod tests {
         assert_eq!(watch(&paused, start, 1000, |_| 0), None);
     }
 
+    /// Octets of a handshake are no request: whoever stops after it has asked nothing.
     #[test]
-    fn a_request_with_two_lengths_is_told_apart_from_its_neighbours() {
+    fn what_is_read_below_the_requests_is_no_head() {
         let (life, start) = life(None);
-        life.has_read(b"GET / HTTP/1.1\r\nHost: a\r\n\r\nPOST / HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n");
-        assert!(!life.begins());
+        let cut = watch(&life, start, 60, |_| {
+            life.has_read(100);
+            0
+        });
+        assert_eq!(cut, Some((11, Cut::Idle)));
+    }
+
+    #[test]
+    fn answers_are_complete_when_no_request_waits_for_one() {
+        let (life, start) = life(None);
+        assert_eq!(life.answered(), Some(0));
+        life.has_two_lengths(1);
+        assert_eq!((life.begins(), life.answered()), (false, None));
         life.ends(start);
-        assert!(life.begins());
+        assert_eq!(life.answered(), Some(1));
+        assert!(life.begins(), "the second has two lengths");
     }
 }

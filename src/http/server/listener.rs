@@ -4,6 +4,7 @@ use std::{
     fmt, io,
     net::{IpAddr, SocketAddr},
     os::fd::{AsFd, AsRawFd},
+    sync::Arc,
 };
 
 use rustix::{
@@ -12,14 +13,17 @@ use rustix::{
 };
 use tokio::net::{TcpListener, TcpSocket, UnixListener};
 
-use super::socket::Socket;
+use super::{socket::Socket, tls::Tls};
 
 /// Connections the kernel may hold for us before they are accepted.
 const BACKLOG: u32 = 1024;
 
 /// An open listening socket.
 #[derive(Debug)]
-pub struct Listener(Kind);
+pub struct Listener {
+    kind: Kind,
+    tls: Option<Arc<Tls>>,
+}
 
 #[derive(Debug)]
 enum Kind {
@@ -83,7 +87,7 @@ impl Listener {
         }?;
         socket.set_reuseaddr(true)?;
         socket.bind(address)?;
-        Ok(Self(Kind::Tcp(socket.listen(BACKLOG)?)))
+        Ok(Kind::Tcp(socket.listen(BACKLOG)?).into())
     }
 
     /// Listens on a socket called `name` in an open directory, replacing what an earlier process left
@@ -102,7 +106,7 @@ impl Listener {
         let path = format!("/proc/self/fd/{}/{name}", dir.as_fd().as_raw_fd());
         let listener = UnixListener::bind(path)?;
         rustix::fs::chmodat(&dir, name, Mode::RUSR | Mode::WUSR, AtFlags::empty())?;
-        Ok(Self(Kind::Unix(listener)))
+        Ok(Kind::Unix(listener).into())
     }
 
     /// Takes over a socket that listens already, as systemd hands them out.
@@ -113,20 +117,33 @@ impl Listener {
     /// What the system says.
     pub fn inherited(listener: std::net::TcpListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
-        Ok(Self(Kind::Tcp(TcpListener::from_std(listener)?)))
+        Ok(Kind::Tcp(TcpListener::from_std(listener)?).into())
+    }
+
+    /// The same socket, where TLS is spoken and nothing else.
+    #[must_use]
+    pub fn with_tls(self, tls: Arc<Tls>) -> Self {
+        Self {
+            tls: Some(tls),
+            ..self
+        }
+    }
+
+    pub(super) fn tls(&self) -> Option<Arc<Tls>> {
+        self.tls.clone()
     }
 
     /// The TCP address it listens on.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
-        match &self.0 {
+        match &self.kind {
             Kind::Tcp(listener) => listener.local_addr().ok(),
             Kind::Unix(_) => None,
         }
     }
 
     pub(super) async fn accept(&self) -> io::Result<(Socket, Peer)> {
-        match &self.0 {
+        match &self.kind {
             Kind::Tcp(listener) => {
                 let (stream, address) = listener.accept().await?;
                 // Fails only on a connection that has ended already.
@@ -139,5 +156,11 @@ impl Listener {
                 Ok((Socket::Unix(stream), Peer::Local { uid }))
             }
         }
+    }
+}
+
+impl From<Kind> for Listener {
+    fn from(kind: Kind) -> Self {
+        Self { kind, tls: None }
     }
 }

@@ -50,6 +50,16 @@ impl Socket {
         }
     }
 
+    /// The first octet that waits to be read, or none at the end. It stays unread.
+    pub(super) async fn first(&self) -> io::Result<Option<u8>> {
+        let mut octet = [0];
+        let seen = match self {
+            Self::Tcp(stream) => stream.peek(&mut octet).await?,
+            Self::Unix(_) => return Err(io::ErrorKind::Unsupported.into()),
+        };
+        Ok((seen > 0).then_some(octet[0]))
+    }
+
     pub(super) async fn readable(&self) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.readable().await,
@@ -103,7 +113,7 @@ impl Socket {
     }
 }
 
-/// The socket as the HTTP library sees it.
+/// The socket as HTTP, or TLS below it, sees it.
 #[derive(Debug)]
 pub(super) struct Counted {
     socket: Arc<Socket>,
@@ -154,7 +164,7 @@ impl AsyncRead for Counted {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Poll::Ready(Err(error)),
                 Ok(read) => {
-                    self.life.has_read(place.get(..read).unwrap_or_default());
+                    self.life.has_read(read);
                     buffer.advance(read);
                     return Poll::Ready(Ok(()));
                 }
