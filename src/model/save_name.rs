@@ -5,8 +5,10 @@ use unicode_normalization::{UnicodeNormalization as _, char::is_combining_mark};
 
 use super::Digest;
 
-/// The longest name, in bytes of UTF-8: what one component of a path can hold on any usual system.
-const MAX_BYTES: usize = 255;
+/// The longest name, in bytes of UTF-8. One component of a path holds 255 on any usual system, and
+/// clients add to the name while they write: Chromium `.crdownload`, and ` (1)` beside another of it.
+/// Without that room it does not save the file at all.
+const MAX_BYTES: usize = 240;
 /// The longest extension kept when a name is cut, in bytes with its dot.
 const MAX_EXTENSION: usize = 17;
 /// What a name with nothing usable in it becomes.
@@ -28,7 +30,7 @@ const DEVICES: [&str; 7] = ["AUX", "CLOCK$", "CON", "CONIN$", "CONOUT$", "NUL", 
 
 /// A name that is safe to save under on Linux, macOS and Windows.
 ///
-/// Invariant: one component of 1..=255 bytes, in NFC, without control characters, bidirectional
+/// Invariant: one component of 1..=240 bytes, in NFC, without control characters, bidirectional
 /// controls, other invisible characters, or any of `<>:"|?*\/`; no blank at either end, no trailing
 /// dot, no leading `-`; a leading dot only on harmless files; not a Windows device; and none of this
 /// again once `%41` and its like are decoded, which some clients do once too often. Making a safe name
@@ -355,12 +357,12 @@ mod tests {
     #[test]
     fn a_long_name_is_cut_between_characters_and_keeps_a_short_extension() {
         let long = SaveName::new(&format!("{}.txt", "é".repeat(300)));
-        assert_eq!(long.as_str(), format!("{}.txt", "é".repeat(125)));
+        assert_eq!(long.as_str(), format!("{}.txt", "é".repeat(118)));
         let no_extension = SaveName::new(&format!("a.{}", "b".repeat(300)));
         assert_eq!(no_extension.as_str().len(), MAX_BYTES);
         // There is room for the prefix.
-        let dash = SaveName::new(&format!("-{}", "a".repeat(254)));
-        assert_eq!(dash.as_str(), format!("_-{}", "a".repeat(253)));
+        let dash = SaveName::new(&format!("-{}", "a".repeat(239)));
+        assert_eq!(dash.as_str(), format!("_-{}", "a".repeat(238)));
         // A cut that would leave a device does not.
         let device = SaveName::new(&format!("CON{}x", " ".repeat(300)));
         assert_eq!(device.as_str(), "_CON");
