@@ -46,7 +46,8 @@ impl Proxy {
 fn pass(mut client: TcpStream, server: &str, hurt: Hurt, times: usize, downloads: &AtomicUsize) {
     let mut upstream = TcpStream::connect(server).unwrap();
     let mut request = head(&mut client);
-    let is_download = String::from_utf8_lossy(&request).contains("/attachments/");
+    let line = String::from_utf8_lossy(&request);
+    let is_download = line.contains("/attachments/") || line.starts_with("GET /d/");
     // One request a connection, so that the end of an answer is the end of the connection.
     let at = request.windows(2).position(|w| w == b"\r\n").unwrap() + 2;
     request.splice(at..at, b"Connection: close\r\n".iter().copied());

@@ -77,7 +77,7 @@ pub(crate) fn post_json_as(
     request(address, "POST", path, Some(token), &json, body.as_bytes())
 }
 
-fn request(
+pub(crate) fn request(
     address: &str,
     method: &str,
     path: &str,

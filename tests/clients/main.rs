@@ -8,6 +8,8 @@
     reason = "tests build their own directories, and stop at the first surprise"
 )]
 
+#[path = "../support/nasty.rs"]
+mod nasty;
 #[expect(dead_code, reason = "shared with the tests of the command line")]
 #[path = "../cli/program.rs"]
 mod program;

@@ -8,87 +8,16 @@ use percent_encoding::percent_decode_str;
 
 use crate::{
     has,
+    nasty::nasty,
     program::{Home, Server},
 };
-
-/// Names a reference may carry. None of them is what it seems, or none of them is easy.
-fn nasty() -> Vec<String> {
-    let mut names: Vec<String> = [
-        "报告.md",
-        "отчёт за год.txt",
-        "تقرير.pdf",
-        "naïve café.txt",
-        "Straße–Łódź.txt",
-        "🎉 party.png",
-        "👨\u{200d}👩\u{200d}👧.png",
-        "e\u{301}.txt",
-        "a b c.txt",
-        "a, b; c.txt",
-        "a+b.txt",
-        "100%.txt",
-        "%41%2e%2e%2f.txt",
-        "%22%0d%0aX: y.txt",
-        "my%20file.txt",
-        "%2ebashrc",
-        "%252e%252e%252fx",
-        "a\"; filename=evil.html; x=\".txt",
-        "a\"b.txt",
-        "\"quoted\".txt",
-        "it's.txt",
-        "back`tick`.txt",
-        "$(id).txt",
-        "a;id;.txt",
-        "a|b.txt",
-        "a&b.txt",
-        "<script>.html",
-        "a<b>c.txt",
-        "a:b.txt",
-        "C:evil.txt",
-        "a*?.txt",
-        "NUL.bin",
-        "con",
-        "Aux.tar.gz",
-        "com1.txt",
-        "LPT³.txt",
-        "CONIN$",
-        "x.txt.",
-        "x. . .",
-        "...x",
-        "..x..",
-        "-rf",
-        "--output=x",
-        ".bashrc",
-        ".ssh",
-        ".gitignore",
-        "~",
-        "~root",
-        "inno\u{202e}gpj.exe",
-        "\u{2066}a\u{2069}b.txt",
-        "zero\u{200b}width.txt",
-        "\u{feff}bom.txt",
-        "soft\u{ad}hyphen.txt",
-        "line\u{2028}break.txt",
-        "c1\u{85}control\u{9b}31m.txt",
-        "ＮＵＬ.txt",
-        "a／b＼c.txt",
-        "‥",
-        "UTF-8''x.txt",
-        "=?utf-8?q?x?=.txt",
-        "filename*=UTF-8''x.txt",
-        "index.html",
-    ]
-    .map(String::from)
-    .into();
-    names.push(format!("{}.txt", "长".repeat(200)));
-    names.push(format!("{}.tar.gz", "x".repeat(240)));
-    names
-}
 
 /// A server whose session refers to one attachment for each name, its content being its number.
 struct Scene {
     home: Home,
     server: Server,
-    urls: Vec<(String, String)>,
+    /// For each name the attachment's own address and that of a ticket.
+    urls: Vec<(String, [String; 2])>,
 }
 
 impl Scene {
@@ -105,11 +34,11 @@ impl Scene {
             let put = ["put", "--session", &session, "--reference", &argument];
             let stored = home.json(&[&put[..], &[file.to_str().unwrap()]].concat());
             let id = stored["attachmentId"].as_str().unwrap();
-            let url = server.text("url");
-            (
-                name,
-                format!("{url}/v1/sessions/{session}/attachments/{id}"),
-            )
+            let create = ["ticket", "create", "--session", &session, id];
+            let ticket = home.json(&create);
+            let (url, href) = (server.text("url"), ticket["href"].as_str().unwrap());
+            let own = format!("{url}/v1/sessions/{session}/attachments/{id}");
+            (name, [own, format!("{url}{href}")])
         });
         let urls = urls.collect();
         let bearer = format!("Authorization: Bearer {}\n", server.text("token"));
@@ -117,10 +46,15 @@ impl Scene {
         Self { home, server, urls }
     }
 
-    /// Runs a client for each name in an empty directory of its own, and compares what it saved
-    /// with what it may save.
+    /// Runs a client for each name and address in an empty directory of its own, and compares what it
+    /// saved with what it may save.
     fn each(&self, client: impl Fn(&str) -> Command, may_save: impl Fn(&SaveName, &str) -> bool) {
-        for (number, (name, url)) in self.urls.iter().enumerate() {
+        let numbered = self.urls.iter().enumerate();
+        let all = numbered.flat_map(|(number, (name, urls))| {
+            let urls = urls.iter();
+            urls.map(move |url| (number, name, url))
+        });
+        for (number, name, url) in all {
             let dir = tempfile::tempdir_in(self.home.path()).unwrap();
             let run = client(url)
                 .current_dir(dir.path())

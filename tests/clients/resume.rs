@@ -115,6 +115,26 @@ fn r09_curl_goes_on_where_it_was_cut_and_a_whole_file_is_not_hurt() {
     assert!(scene.is_whole());
 }
 
+/// r08: a link is enough, and a resume is no use of its own.
+#[test]
+fn r08_curl_goes_on_by_a_ticket_of_one_use() {
+    if !has("curl", &["--version"]) {
+        return;
+    }
+    let scene = Scene::new();
+    let session = scene.server.text("session");
+    let ticket = scene
+        .home
+        .json(&["ticket", "create", "-s", session, "large.bin"]);
+    let proxy = scene.cut(20_000_000, 2);
+    let url = format!("{}{}", proxy.url, ticket["href"].as_str().unwrap());
+    let arguments = ["-fsS", "-C", "-", "-o", "out.bin", &url];
+    assert_eq!(persist(|| scene.run("curl", &arguments)), 3);
+    assert!(scene.is_whole());
+    let again = scene.run("curl", &["-fsS", "-o", "again.bin", &url]);
+    assert_eq!(again.status.code(), Some(22), "used up: {again:?}");
+}
+
 #[test]
 fn wget_goes_on_where_it_was_cut() {
     if !has("wget", &["--version"]) {

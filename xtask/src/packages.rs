@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use crate::step::{say, succeeds};
 
 /// A program the tests call, or a module of the system's Python, and the Debian package that has it.
-const NEEDED: [(&str, &str, &str); 14] = [
+const NEEDED: [(&str, &str, &str); 16] = [
     ("strace", "strace", "kill at every system call"),
     (
         "mkfs.ext4",
@@ -41,6 +41,12 @@ const NEEDED: [(&str, &str, &str); 14] = [
         "bsdtar",
         "libarchive-tools",
         "archives as a person would unpack them",
+    ),
+    ("chromium", "chromium", "downloads as a browser does them"),
+    (
+        "chromedriver",
+        "chromium-driver",
+        "downloads as a browser does them",
     ),
     ("sha256sum", "coreutils", "checks as a person would do them"),
     ("c++", "g++", "the fuzzing engine"),
