@@ -33,7 +33,7 @@ use toml::{
 
 use crate::{
     access::PrincipalName,
-    gate::Mode,
+    gate::{DEFAULT_MAX_AGE, Mode},
     model::{ByteCount, JournalLimits, Limits},
 };
 
@@ -71,6 +71,8 @@ pub struct Config {
     pub public_url: Option<PublicUrl>,
     /// Whether a proof may open the gate.
     pub deliverables: Mode,
+    /// How old a proof may be.
+    pub proof_age: Duration,
     /// The directories whose files may be presented, in the file's order.
     pub roots: Vec<RootConfig>,
     /// The DSH homes whose sessions are served as well, in the file's order.
@@ -316,6 +318,7 @@ struct Settings {
 #[serde(deny_unknown_fields)]
 struct DeliverablesSettings {
     mode: Option<Opening>,
+    max_age: Option<Age>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -376,6 +379,10 @@ impl Settings {
                 .deliverables
                 .mode
                 .map_or_else(Mode::default, |mode| mode.0),
+            proof_age: self
+                .deliverables
+                .max_age
+                .map_or(DEFAULT_MAX_AGE, |age| age.0),
             roots: self
                 .root
                 .into_iter()
@@ -644,6 +651,9 @@ struct Depth(usize);
 /// A time span: `"500ms"`, `"30s"`, `"10m"`, `"12h"`; at least a millisecond, at most a day.
 #[derive(Debug)]
 struct Life(Duration);
+/// How old a proof may be: at least a minute, at most 90 days.
+#[derive(Debug)]
+struct Age(Duration);
 /// How long a verification pass may be reused: at most the minute of I4, `"0s"` for never.
 #[derive(Debug)]
 struct Reuse(Duration);
@@ -680,6 +690,13 @@ from_text! {
     Life: |text: &str| match parse_span(text) {
         Some(span) if span.is_zero() || span > Duration::from_hours(24) => {
             Err("a time span is from 1ms to 24h")
+        }
+        Some(span) => Ok(Self(span)),
+        None => Err(SPAN_FORM),
+    };
+    Age: |text: &str| match parse_span(text) {
+        Some(span) if span < Duration::from_mins(1) || span > Duration::from_hours(90 * 24) => {
+            Err("a proof's age is from 1m to 90d")
         }
         Some(span) => Ok(Self(span)),
         None => Err(SPAN_FORM),
@@ -819,6 +836,7 @@ mod tests {
             admin = "127.0.0.1:81"
             public_url = "https://files.example.org/tools/"
             deliverables.mode = "when-proven"
+            deliverables.max_age = "36h"
             [limits]
             file = "2GiB"
             stall = "5s"
@@ -829,6 +847,7 @@ mod tests {
             [[root]]
             name = "ci"
             path = "ws"
+            arena = "/srv/arena"
             max_file = "5MiB"
             links = "beneath"
             hardlinks = "allow"
@@ -851,6 +870,7 @@ mod tests {
         assert_eq!(url.to_string(), "https://files.example.org/tools");
         assert_eq!(url.authority(), "files.example.org");
         assert_eq!(config.deliverables, Mode::WhenProven);
+        assert_eq!(config.proof_age, Duration::from_hours(36));
         assert_eq!(config.limits.file, ByteCount::gib(2));
         assert_eq!(config.limits.stall, Duration::from_secs(5));
         assert_eq!(config.limits.connections, 7);
@@ -858,6 +878,8 @@ mod tests {
         assert_eq!(config.limits.journal.event, ByteCount::kib(4));
         let root = &config.roots[0];
         assert_eq!(root.path, Path::new("/etc/holdfast/ws"));
+        let arena = config.roots[0].arena.as_deref();
+        assert_eq!(arena, Some(Path::new("/srv/arena")));
         assert_eq!(root.max_file, ByteCount::mib(5));
         assert_eq!(
             root.policy.to_string(),
@@ -959,6 +981,10 @@ mod tests {
             (
                 "[deliverables]\nmode = \"open\"\n",
                 ":2: deliverables.mode: the mode is",
+            ),
+            (
+                "deliverables.max_age = \"91d\"\n",
+                ":1: deliverables.max_age: a proof's age is",
             ),
             ("public_url = \"ftp://x\"\n", ":1: public_url: a public URL"),
             (

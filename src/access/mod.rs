@@ -48,6 +48,15 @@ struct Standing {
     owner: bool,
 }
 
+/// Which roots' probe reports a caller may see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProbeView {
+    /// All of them.
+    Every,
+    /// Those in which a session of the caller lies.
+    Own,
+}
+
 impl Access {
     /// Access by what `control` records, to the sessions of `sessions`.
     #[must_use]
@@ -200,6 +209,18 @@ impl Access {
         match who.kind {
             PrincipalKind::Host => Ok(()),
             PrincipalKind::Operator | PrincipalKind::User => Err(AccessError::Denied),
+        }
+    }
+
+    /// Which roots' probe reports the caller may see.
+    ///
+    /// # Errors
+    /// [`AccessError::Denied`] for a host.
+    pub fn probe_view(&self, who: &Principal) -> Result<ProbeView, AccessError> {
+        match who.kind {
+            PrincipalKind::Operator => Ok(ProbeView::Every),
+            PrincipalKind::User => Ok(ProbeView::Own),
+            PrincipalKind::Host => Err(AccessError::Denied),
         }
     }
 

@@ -6,24 +6,29 @@
 
 #![forbid(unsafe_code)]
 
+mod arena;
 mod overlap;
+mod places;
+mod proving;
 mod settled;
 
+use places::{Places, no_home, open_home};
+use proving::sound_resolvers;
+pub use proving::{Gatekeeper, Proving, Settings, Which};
 use std::{
     io,
     net::SocketAddr,
-    os::fd::{AsFd, OwnedFd},
-    path::Path,
-    sync::Arc,
+    os::fd::AsFd as _,
+    sync::{Arc, OnceLock},
 };
 
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::AtFlags;
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     access::{Access, AccessError, PrincipalKind, PrincipalName, random_bits},
-    config::{Config, HomeConfig, PublicUrl, RootConfig},
+    config::{Config, HomeConfig, PublicUrl},
     control::{Control, ControlError},
     gate::Gate,
     home::DshHome,
@@ -40,7 +45,7 @@ use crate::{
         native::NativeJournal,
     },
     model::{Clock, Limits, SystemClock},
-    pinned::{PinnedError, Root},
+    pinned::{PinnedError, Resolver},
     store::{
         Store, StoreError,
         dsh::DshObjects,
@@ -48,7 +53,7 @@ use crate::{
         local::{LocalOptions, LocalStore},
         verified::Verifier,
     },
-    transfer::{Attachments, HostIdentity, Parts, Pools},
+    transfer::{Attachments, HeldRoot, HostIdentity, Parts, Pools, Roots},
 };
 
 /// The name of the owner-only socket in the data directory.
@@ -86,6 +91,23 @@ pub enum AppError {
         /// The other.
         outer: String,
     },
+    /// A directory may not be an arena.
+    #[error("the arena of root `{root}` {why}")]
+    Arena {
+        /// The root's name.
+        root: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The resolvers could not be tested.
+    #[error("testing the resolvers")]
+    SelfTest(#[source] PinnedError),
+    /// No resolver of this kernel does what it must.
+    #[error("no resolver of this kernel refuses what it must; serve without roots")]
+    NoResolver,
+    /// Another process probes for this data directory.
+    #[error("another `holdfast prove` is under way for this data directory")]
+    ProbeUnderWay,
     /// The store cannot be opened.
     #[error("store")]
     Store(#[from] StoreError),
@@ -113,7 +135,10 @@ impl AppError {
     /// Whether another process holds the directory now, so that trying again may help.
     #[must_use]
     pub fn is_busy(&self) -> bool {
-        matches!(self, Self::Layout(LayoutError::Locked { .. }))
+        matches!(
+            self,
+            Self::Layout(LayoutError::Locked { .. }) | Self::ProbeUnderWay
+        )
     }
 }
 
@@ -121,21 +146,11 @@ fn failed(action: &'static str) -> impl FnOnce(io::Error) -> AppError {
     move |source| AppError::Io { action, source }
 }
 
-/// A root that is held open.
-#[derive(Debug)]
-pub struct HeldRoot {
-    /// What messages and logs call it.
-    pub name: String,
-    /// The open directory.
-    pub root: Root,
-    /// Whether it belongs to the uid we run as: then there is no boundary to who writes there.
-    pub is_our_own: bool,
-}
-
 /// What the configuration names, open and found fit to be used together. No thread runs yet.
 #[derive(Debug)]
 pub struct Opened {
     data: DataDir,
+    sound: Vec<Resolver>,
     roots: Vec<HeldRoot>,
     homes: Vec<(HomeConfig, DshHome)>,
 }
@@ -146,128 +161,27 @@ impl Opened {
     /// # Errors
     /// [`AppError::Layout`], [`AppError::Root`], [`AppError::Overlap`].
     pub fn open(config: &Config) -> Result<Self, AppError> {
-        let roots = config
-            .roots
-            .iter()
-            .map(hold)
-            .collect::<Result<Vec<_>, _>>()?;
-        // Before the data directory is touched: a directory in a root gets no lock from us.
-        if let Ok(data) = open_directory(&config.data) {
-            apart(&data, &roots)?;
-        }
-        let file_dir = config
-            .source
-            .parent()
-            .filter(|dir| !dir.as_os_str().is_empty());
-        let file_dir = open_directory(file_dir.unwrap_or(Path::new(".")))
-            .map_err(failed("opening the configuration's directory"))?;
-        for held in &roots {
-            outside(&file_dir, "the configuration", held)?;
-        }
+        let places = Places::open(config)?;
         let data = DataDir::open(&config.data)?;
-        apart(data.dir(), &roots)?;
-        let homes = config
-            .homes
-            .iter()
-            .map(|home| Ok((home.clone(), open_home(home, &data)?)))
-            .collect::<Result<_, AppError>>()?;
-        Ok(Self { data, roots, homes })
+        places.apart_from(data.dir())?;
+        let homes = places.homes(config, data.dir())?;
+        let sound = if places.roots.is_empty() {
+            Vec::new()
+        } else {
+            sound_resolvers(data.staging_dir())?
+        };
+        Ok(Self {
+            data,
+            sound,
+            roots: places.roots,
+            homes,
+        })
     }
 
     /// The roots.
-    #[must_use]
-    pub fn roots(&self) -> &[HeldRoot] {
-        &self.roots
+    pub fn roots(&self) -> impl Iterator<Item = &HeldRoot> {
+        self.roots.iter()
     }
-}
-
-fn hold(root: &RootConfig) -> Result<HeldRoot, AppError> {
-    let name = root.name.as_str().to_owned();
-    let held = match Root::open(&root.path, root.policy.clone()) {
-        Ok(held) => held,
-        Err(source) => return Err(AppError::Root { name, source }),
-    };
-    let facts = rustix::fs::fstat(&held)
-        .map_err(io::Error::from)
-        .map_err(failed("examining a root"))?;
-    Ok(HeldRoot {
-        name,
-        root: held,
-        is_our_own: facts.st_uid == rustix::process::geteuid().as_raw(),
-    })
-}
-
-/// Opens a DSH home and keeps it and the data directory apart.
-fn open_home(home: &HomeConfig, data: &DataDir) -> Result<DshHome, AppError> {
-    let opened = (|| -> io::Result<DshHome> {
-        let mut opened = DshHome::open(&home.path)?;
-        if let Some(sessions) = &home.sessions {
-            opened = opened.with_sessions(sessions)?;
-        }
-        if let Some(attachments) = &home.attachments {
-            opened = opened.with_attachments(attachments)?;
-        }
-        Ok(opened)
-    })();
-    let opened = opened.map_err(|error| no_home(home, error))?;
-    let called = format!("DSH home `{}`", home.name.as_str());
-    let ours = "the data directory".to_owned();
-    let compared = failed("comparing directories");
-    let overlap = (|| -> io::Result<Option<(String, String)>> {
-        for directory in opened.directories() {
-            if overlap::is_within(data.dir(), directory)? {
-                return Ok(Some((ours, called)));
-            }
-            if overlap::is_within(directory, data.dir())? {
-                return Ok(Some((called, ours)));
-            }
-        }
-        Ok(None)
-    })();
-    match overlap.map_err(compared)? {
-        Some((inner, outer)) => Err(AppError::Overlap { inner, outer }),
-        None => Ok(opened),
-    }
-}
-
-fn no_home(
-    home: &HomeConfig,
-    source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
-) -> AppError {
-    AppError::Home {
-        name: home.name.as_str().to_owned(),
-        source: source.into(),
-    }
-}
-
-fn open_directory(path: &Path) -> io::Result<OwnedFd> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    rustix::fs::open(path, flags, Mode::empty()).map_err(io::Error::from)
-}
-
-/// Refuses a data directory in a root, and a root in the data directory.
-fn apart(data: impl AsFd, roots: &[HeldRoot]) -> Result<(), AppError> {
-    for held in roots {
-        outside(&data, "the data directory", held)?;
-        if overlap::is_within(&held.root, &data).map_err(failed("comparing directories"))? {
-            return Err(AppError::Overlap {
-                inner: format!("root `{}`", held.name),
-                outer: "the data directory".to_owned(),
-            });
-        }
-    }
-    Ok(())
-}
-
-/// Refuses something of ours in a root.
-fn outside(ours: impl AsFd, called: &str, held: &HeldRoot) -> Result<(), AppError> {
-    if overlap::is_within(ours, &held.root).map_err(failed("comparing directories"))? {
-        return Err(AppError::Overlap {
-            inner: called.to_owned(),
-            outer: format!("root `{}`", held.name),
-        });
-    }
-    Ok(())
 }
 
 /// The parts, built: everything but listeners and a runtime.
@@ -275,6 +189,7 @@ fn outside(ours: impl AsFd, called: &str, held: &HeldRoot) -> Result<(), AppErro
 pub struct Service {
     app: http::App,
     parts: Arc<Parts>,
+    gatekeeper: Arc<Gatekeeper>,
     sources: Arc<Sources>,
     limits: Limits,
     listen: SocketAddr,
@@ -314,6 +229,21 @@ impl Service {
             limits.session_bytes,
         ))));
         let journal: Arc<dyn Journal> = Arc::clone(&sources) as Arc<dyn Journal>;
+        let mut opened = opened;
+        let roots = Roots::serve(std::mem::take(&mut opened.roots));
+        let data = opened.data.dir().as_fd().try_clone_to_owned();
+        let gatekeeper = Arc::new(Gatekeeper {
+            gate: Arc::new(Gate::new(
+                config.deliverables,
+                config.proof_age,
+                Arc::clone(&clock),
+            )),
+            roots: Arc::new(roots.map_err(failed("starting threads"))?),
+            data: data.map_err(failed("holding the data directory"))?,
+            sound: std::mem::take(&mut opened.sound),
+            build: OnceLock::new(),
+        });
+        gatekeeper.reload();
         let parts = Arc::new(Parts {
             access: Arc::new(Access::new(
                 Arc::clone(&control),
@@ -321,7 +251,8 @@ impl Service {
                 Arc::clone(&clock),
             )),
             identity: HostIdentity::start(&control, random_bits()?)?,
-            gate: Arc::new(Gate::unproven(config.deliverables)),
+            gate: Arc::clone(&gatekeeper.gate),
+            roots: Arc::clone(&gatekeeper.roots),
             verifier: Arc::new(Verifier::new(&limits)?),
             pools: Pools::new(processors()).map_err(failed("starting threads"))?,
             limits: Arc::new(limits.clone()),
@@ -332,11 +263,11 @@ impl Service {
             clock,
         });
         let hosts = AllowedHosts::with(names(config).iter().map(String::as_str))?;
-        let mut opened = opened;
         let homes = std::mem::take(&mut opened.homes);
         let service = Self {
             app: http::App::new(Arc::clone(&parts), hosts),
             parts,
+            gatekeeper,
             sources,
             limits,
             listen: config.listen,
@@ -354,7 +285,7 @@ impl Service {
     /// # Errors
     /// [`AppError::Home`], [`AppError::Overlap`].
     pub fn serve_home(&self, home: &HomeConfig) -> Result<(), AppError> {
-        let held = open_home(home, &self.opened.data)?;
+        let held = open_home(home, self.opened.data.dir())?;
         self.serve_held(home, held)
     }
 
@@ -405,9 +336,21 @@ impl Service {
     }
 
     /// The roots held.
+    pub fn roots(&self) -> impl Iterator<Item = &HeldRoot> {
+        self.parts.roots.held()
+    }
+
+    /// What loads a new report into the gate while the service runs.
     #[must_use]
-    pub fn roots(&self) -> &[HeldRoot] {
-        self.opened.roots()
+    pub fn gatekeeper(&self) -> Arc<Gatekeeper> {
+        Arc::clone(&self.gatekeeper)
+    }
+
+    /// Whether the gate is open for every root.
+    #[must_use]
+    pub fn is_proven(&self) -> bool {
+        self.roots()
+            .all(|held| self.parts.gate.proof(held.name()).is_ok())
     }
 
     /// Who may do what: for setting up principals and their secrets.

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use super::exit::EXIT_CODES;
+use super::exit::{EXIT_CODES, PROVE_EXIT_CODES};
 
 /// Hands out files from directories something untrusted still writes to: from inside, whole, and
 /// the approved bytes.
@@ -44,6 +44,8 @@ pub(super) enum Command {
     Up(Up),
     /// Serve as configured
     Serve(Serve),
+    /// Attack the reader of every root with swaps, and keep the report that opens the gate
+    Prove(Prove),
     /// Set up a directory: data, keys, configuration, principals
     Init(Init),
     /// Check the configuration and what it names, and say what it comes to
@@ -108,6 +110,21 @@ pub(super) struct Up {
     /// The address to listen on instead of the configured one; port 0 is any free port
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(super) listen: Option<SocketAddr>,
+    /// Start at once; presented files stay metadata until `prove` was run
+    #[arg(long)]
+    pub(super) no_prove: bool,
+}
+
+/// `prove`.
+#[derive(Debug, Args)]
+#[command(after_help = PROVE_EXIT_CODES)]
+pub(super) struct Prove {
+    /// How long the storm of random swaps lasts, for each root and resolver
+    #[arg(long, value_name = "TIME", default_value = "5s")]
+    pub(super) storm: String,
+    /// Repeat a run: the same seed gives the same contents and the same order
+    #[arg(long, value_name = "NUMBER")]
+    pub(super) seed: Option<u64>,
 }
 
 /// `serve`.

@@ -14,6 +14,14 @@ Exit codes:
   6  busy, unreachable or cut short; trying again may help
   7  refused by a rule or a limit; the message names it";
 
+/// What `prove --help` says about its own exit codes, which are those of `fsprobe`.
+pub(super) const PROVE_EXIT_CODES: &str = "\
+Exit codes of `prove`:
+  0  every root is proven
+  1  a reader was beaten: an escape, a torn read, a hang
+  2  inconclusive: not everything could be run, or weak readers survived too
+  3  the command line, the configuration, or a directory it names, is refused";
+
 /// How a command ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Exit {

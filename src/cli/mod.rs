@@ -16,6 +16,7 @@ mod find;
 mod get;
 mod import;
 mod output;
+mod prove;
 mod put;
 mod serve;
 mod setup;
@@ -36,21 +37,25 @@ use serde_json::{Value, json};
 
 use crate::{
     app::Opened,
-    prove,
     telemetry::{self, Running},
 };
 
 /// Runs the program with the arguments and the environment it was started with.
 #[must_use]
 pub fn run() -> ExitCode {
-    prove::answer_if_asked(std::env::args_os().skip(1));
+    crate::prove::answer_if_asked(std::env::args_os().skip(1));
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
             drop(error.print());
             // Help and version were asked for; everything else is a slip.
             return if error.use_stderr() {
-                Exit::Usage.into()
+                // `prove` has exit codes of its own, in which 2 is a finding.
+                if std::env::args_os().any(|word| word == "prove") {
+                    Exit::Configuration.into()
+                } else {
+                    Exit::Usage.into()
+                }
             } else {
                 ExitCode::SUCCESS
             };
@@ -69,7 +74,7 @@ pub fn run() -> ExitCode {
     let started = telemetry::start(running, filter.as_deref())
         .map_err(|error| Failure::of(Exit::Usage, &error));
     match started.and_then(|()| dispatch(&arguments)) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(failure) => {
             note(format_args!("holdfast: {failure}"));
             failure.exit.into()
@@ -77,16 +82,17 @@ pub fn run() -> ExitCode {
     }
 }
 
-fn dispatch(arguments: &Arguments) -> Result<(), Failure> {
+fn dispatch(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let common = &arguments.common;
     let output = if common.json {
         Output::Json
     } else {
         Output::Text
     };
-    match &arguments.command {
+    let done = match &arguments.command {
         Command::Up(up) => up::run(common, up, output),
         Command::Serve(serve) => serve::run(common, serve, output),
+        Command::Prove(words) => return prove::run(common, words, output),
         Command::Init(init) => initialise(common, init, output),
         Command::CheckConfig => check(common, output),
         Command::Openapi => output::line(crate::http::openapi::document().trim_end()),
@@ -110,7 +116,8 @@ fn dispatch(arguments: &Arguments) -> Result<(), Failure> {
         Command::Ls(at) => serve::on_runtime(show::list(common, at, output)),
         Command::Snapshot(at) => serve::on_runtime(show::snapshot(common, at)),
         Command::Verify(verify) => serve::on_runtime(verify::run(common, verify, output)),
-    }
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }
 
 fn initialise(
@@ -183,11 +190,11 @@ fn check(common: &arguments::Common, output: Output) -> Result<(), Failure> {
         for held in opened
             .iter()
             .flat_map(Opened::roots)
-            .filter(|held| held.is_our_own)
+            .filter(|held| held.is_our_own())
         {
             text.extend([
                 "note: root `",
-                &held.name,
+                held.name(),
                 "` belongs to our own user: there is no boundary to who writes there\n",
             ]);
         }

@@ -1,6 +1,6 @@
 //! `serve`, and what `up` shares with it: the runtime, the signals, the end.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, sync::Arc};
 
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
@@ -30,9 +30,9 @@ pub(super) fn run(common: &Common, serve: &Serve, output: Output) -> Result<(), 
         );
     }
     let service = Service::open(&config).map_err(|error| opening(&error))?;
-    for held in service.roots().iter().filter(|held| held.is_our_own) {
+    for held in service.roots().filter(|held| held.is_our_own()) {
         tracing::warn!(
-            root = held.name,
+            root = held.name(),
             "the root belongs to our own uid: there is no boundary to who writes there"
         );
     }
@@ -65,6 +65,18 @@ pub(super) async fn until_stopped(
     let handlers = |error: std::io::Error| Failure::io("handling signals", &error);
     let mut terminate = signal(SignalKind::terminate()).map_err(handlers)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(handlers)?;
+    let mut hangup = signal(SignalKind::hangup()).map_err(handlers)?;
+    let gatekeeper = service.gatekeeper();
+    // A new report is not looked for: whoever makes one says so.
+    let reloading = tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            let gatekeeper = Arc::clone(&gatekeeper);
+            let reloaded = tokio::task::spawn_blocking(move || gatekeeper.reload()).await;
+            if reloaded.is_err() {
+                tracing::error!("the probe report could not be loaded again");
+            }
+        }
+    });
     let on_signal = {
         let stop = stop.clone();
         async move {
@@ -95,6 +107,7 @@ pub(super) async fn until_stopped(
         served = served => served.map_err(|error| ended(&error, listen))?,
         () = on_signal => return Err(Failure::new(Exit::Failed, "stopped at once, not drained")),
     }
+    reloading.abort();
     told
 }
 

@@ -20,6 +20,7 @@ use super::{
 };
 use crate::{
     access::{Access, AccessError, Principal, PrincipalKind, PrincipalName},
+    gate::Mode as Opening,
     store::layout::{DataDir, LayoutError},
 };
 
@@ -168,6 +169,11 @@ fn write_new(dir: &OwnedFd, name: &str, content: &str) -> Result<bool, Errno> {
 
 /// The first configuration: what there is to set, and where to read on.
 fn configuration(root: FirstRoot<'_>) -> Result<String, Failure> {
+    // The demo shows the whole way; elsewhere opening the gate is the operator's decision.
+    let mode = match root {
+        FirstRoot::Demo => Opening::WhenProven,
+        FirstRoot::Directory(_) | FirstRoot::None => Opening::MetadataOnly,
+    };
     let root = match root {
         FirstRoot::Demo => "[[root]]\nname = \"workspace\"\npath = \"workspace\"\n".to_owned(),
         FirstRoot::Directory(path) => {
@@ -195,8 +201,9 @@ data = \"data\"
 listen = \"{listen}\"
 
 [deliverables]
-# Presented workspace files are listed, and their content is not released.
-mode = \"metadata-only\"
+# \"metadata-only\": presented workspace files are listed, their content is not released.
+# \"when-proven\": released as well, while a current report of `holdfast prove` shows that this is safe.
+mode = \"{mode}\"
 
 [limits]
 file = \"1GiB\"
@@ -204,6 +211,7 @@ file = \"1GiB\"
 # Directories whose files sessions may present.
 {root}",
         listen = crate::config::DEFAULT_LISTEN,
+        mode = mode.name(),
     ))
 }
 

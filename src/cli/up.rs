@@ -15,13 +15,14 @@ use super::{
     exit::{Exit, Failure},
     find::{self, Listed, string},
     output::{Output, line, note, shown},
-    serve,
+    prove, serve,
     setup::{self, FirstRoot},
 };
 use crate::{
     access::PrincipalKind,
     app::Service,
     config::{Config, HomeConfig},
+    gate::Mode,
     model::{Clock as _, PrincipalId, SessionHandle, SystemClock},
 };
 
@@ -71,6 +72,10 @@ pub(super) fn run(common: &Common, up: &Up, output: Output) -> Result<(), Failur
     config.listen = up.listen.unwrap_or(config.listen);
     let service = Service::open(&config).map_err(|error| opening(&error))?;
     warn(&service);
+    if !up.no_prove && config.deliverables == Mode::WhenProven && !service.is_proven() {
+        prove::briefly(&config)?;
+        service.gatekeeper().reload();
+    }
     let access = service.access();
     setup::principal(access, PrincipalKind::Operator, OPERATOR)?;
     setup::principal(access, PrincipalKind::Host, HOST)?;
@@ -125,11 +130,11 @@ fn warn(service: &Service) {
              else root does here.",
         );
     }
-    for held in service.roots().iter().filter(|held| held.is_our_own) {
+    for held in service.roots().filter(|held| held.is_our_own()) {
         note(format_args!(
             "note: root `{}` belongs to the user Holdfast runs as. There is no boundary to whoever \
              writes there: it could write into the data directory as well.",
-            held.name
+            held.name()
         ));
     }
 }

@@ -21,6 +21,9 @@ pub struct RootConfig {
     pub name: RootName,
     /// The directory; it may be or contain links, and is resolved once, at start.
     pub path: PathBuf,
+    /// A directory of ours on the same mount, outside every root, in which reads are proven; one
+    /// beside the root when none is named.
+    pub arena: Option<PathBuf>,
     /// What it lets out, besides being beneath it and a plain file.
     pub policy: Policy,
     /// The largest file it lets out.
@@ -35,6 +38,7 @@ pub struct RootConfig {
 pub(super) struct RootSettings {
     pub(super) name: RootName,
     path: Place,
+    arena: Option<Place>,
     max_file: Option<Size>,
     #[serde(default)]
     links: Word<Links>,
@@ -73,6 +77,7 @@ impl RootSettings {
         RootConfig {
             name: self.name,
             path: base.join(self.path.0),
+            arena: self.arena.map(|arena| base.join(arena.0)),
             policy: Policy {
                 links: self.links.0,
                 hard_links: self.hardlinks.0,

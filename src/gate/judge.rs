@@ -53,7 +53,8 @@ pub(super) fn judge(
         .min()
         .ok_or(GateClosed::NoArena)?;
     current(made_at, now.time, now.max_age)?;
-    let is_this_root = probed.build == now.build
+    let is_this_root = !now.build.is_empty()
+        && probed.build == now.build
         && (found.device, found.inode) == (root.device, root.inode)
         && found.policy == root.policy.to_string();
     if !is_this_root {

@@ -18,6 +18,7 @@ pub mod local;
 mod login;
 pub mod openapi;
 mod page;
+mod probe;
 pub mod problem;
 pub mod router;
 pub mod semantics;

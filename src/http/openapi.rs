@@ -11,7 +11,8 @@ use utoipa::{
 };
 
 use super::{
-    attachments, events, host, login, problem::ProblemBody, sessions, snapshot, tickets, uploads,
+    attachments, events, host, login, probe, problem::ProblemBody, sessions, snapshot, tickets,
+    uploads,
 };
 
 #[derive(OpenApi)]
@@ -23,6 +24,7 @@ use super::{
     ),
     paths(
         host::describe,
+        probe::read,
         login::redeem,
         sessions::list,
         sessions::create,

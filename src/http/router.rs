@@ -3,6 +3,8 @@
 //! Promises: what is not in the table does not exist; the table says for each row what its refusals
 //! must be, and the coverage test asks for a case of each.
 
+use std::{fmt::Write as _, sync::LazyLock};
+
 use axum::{
     Router,
     body::Body,
@@ -16,10 +18,11 @@ use http::{HeaderValue, Request, StatusCode, header};
 use tower::ServiceExt as _;
 
 use super::{
-    App, attachments, dress, events, host, login, openapi, page,
+    App, attachments, dress, events, host, login, openapi, page, probe,
     problem::{Code, Problem},
     server, sessions, snapshot, tickets, uploads,
 };
+use crate::gate::Standing;
 
 /// Who may use a route, which decides what its refusals are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,6 +123,7 @@ fn rows() -> Vec<Row> {
         row("/openapi.json", Scope::Open).get(openapi::serve),
         row("/v1/host", Scope::Open).get(host::describe),
         row("/v1/login", Scope::Open).post(login::redeem),
+        row("/v1/probe", Scope::SignedIn).get(probe::read),
         row("/v1/sessions", Scope::SignedIn)
             .get(sessions::list)
             .post(sessions::create),
@@ -150,6 +154,13 @@ fn rows() -> Vec<Row> {
 /// The routes of the public listener, in the order of the table.
 pub fn routes() -> impl Iterator<Item = Route> {
     rows().into_iter().map(|row| row.route)
+}
+
+/// Whether there is a way to have a declared path released: what a snapshot may say.
+pub(super) fn releases() -> bool {
+    static RELEASES: LazyLock<bool> =
+        LazyLock::new(|| routes().any(|route| route.path.ends_with("/release")));
+    *RELEASES
 }
 
 /// The service of the public listener.
@@ -237,10 +248,36 @@ async fn ready(State(app): State<App>) -> Response {
         store.standing().map_err(|_degraded| "store")
     };
     match app.parts.pools.control.run(asking).await {
-        Ok(Ok(())) => (StatusCode::OK, "ready\n").into_response(),
+        Ok(Ok(())) => (StatusCode::OK, format!("ready\n{}", standing(&app).await)).into_response(),
         Ok(Err(part)) => not_ready(part),
         Err(_busy) => not_ready("pool"),
     }
+}
+
+/// How the gate stands for each root, and whether the root's path still leads to it. A closed gate is
+/// the normal state, so it keeps nobody from being ready.
+async fn standing(app: &App) -> String {
+    let mut text = String::new();
+    for held in app.parts.roots.held() {
+        let name = held.name();
+        // Writing to a String cannot fail.
+        match app.parts.gate.standing(name) {
+            Standing::Open { .. } => writeln!(text, "gate {name}: open"),
+            Standing::Closed(closed) => writeln!(text, "gate {name}: closed, {}", closed.code()),
+        }
+        .ok();
+        match app.parts.roots.is_at_its_name(name).await {
+            Some(true) => {}
+            Some(false) => {
+                let says = "its path leads elsewhere; the directory held is still served";
+                writeln!(text, "root {name}: {says}").ok();
+            }
+            None => {
+                writeln!(text, "root {name}: does not answer").ok();
+            }
+        }
+    }
+    text
 }
 
 fn not_ready(part: &str) -> Response {

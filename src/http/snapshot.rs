@@ -7,16 +7,22 @@ use super::{
     extract::{Caller, InSession, Query},
     host::Capabilities,
     problem::Problem,
+    router::releases,
     sessions::last_seq,
 };
 use crate::{
     deliverable::{self, Capability, Item, Listing},
-    gate::Gate,
+    gate::{Gate, GateClosed, Mode, Standing},
     journal::{Referenced, Window},
     model::{AttachmentKind, SessionHandle},
     store::{Objects, StoreError},
-    transfer::TransferError,
+    transfer::{Parts, TransferError},
 };
+
+/// The session has no directory, or one in no root.
+const NO_ROOT: &str = "no-root";
+/// The gate is open, and this build has no way to release a declared path.
+const NO_RELEASE: &str = "no-release";
 
 /// The most files and the most deliverables of one snapshot.
 const MOST: u32 = 200;
@@ -103,10 +109,25 @@ pub(super) struct DeliverablesBody {
     /// Why the mode is `metadata-only`.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'static str>,
+    /// How the gate stands for the root the session lies in.
+    gate: GateBody,
     /// The declarations, in the log's order.
     items: Vec<DeliverableBody>,
     /// Whether there are more after the last of these.
     has_more: bool,
+}
+
+/// How the gate stands for one root.
+#[derive(Debug, Default, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct GateBody {
+    /// The root's name; none when the session lies in no root.
+    root: Option<String>,
+    /// `open` or `closed`.
+    state: &'static str,
+    /// Why it is closed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
 }
 
 /// One declared path: a claim of an event, never a permission.
@@ -175,10 +196,12 @@ pub(super) async fn read(
                 .collect::<Vec<_>>()
         })
         .await?;
+    let cwd = session.cwd.as_deref();
+    let root = cwd.and_then(|cwd| app.parts.roots.around(cwd).map(str::to_owned));
     let listing = deliverable::list(
         &declared,
         session.cwd.as_deref(),
-        capability(&app.parts.gate),
+        may_do(&app.parts, root.as_deref()),
     );
     Ok(axum::Json(SnapshotBody {
         session: session.handle.to_string(),
@@ -193,7 +216,10 @@ pub(super) async fn read(
         display: Display {
             files,
             files_have_more,
-            deliverables: DeliverablesBody::of(listing, deliverables_have_more),
+            deliverables: DeliverablesBody {
+                gate: GateBody::of(&app.parts.gate, root),
+                ..DeliverablesBody::of(listing, deliverables_have_more)
+            },
         },
     }))
 }
@@ -244,6 +270,7 @@ impl DeliverablesBody {
                 Capability::MetadataOnly { reason } => Some(reason),
                 Capability::Release => None,
             },
+            gate: GateBody::default(),
             items: listing
                 .items
                 .into_iter()
@@ -267,13 +294,38 @@ impl From<Item> for DeliverableBody {
     }
 }
 
-/// What the gate lets be done with declared paths.
-fn capability(gate: &Gate) -> Capability {
-    match gate.proof("") {
-        Ok(_proof) => Capability::Release,
-        Err(closed) => Capability::MetadataOnly {
-            reason: closed.code(),
-        },
+impl GateBody {
+    fn of(gate: &Gate, root: Option<String>) -> Self {
+        let closed = root.as_deref().map(|root| gate.standing(root));
+        let (state, reason) = match closed {
+            None => ("closed", Some(NO_ROOT)),
+            Some(Standing::Open { .. }) => ("open", None),
+            Some(Standing::Closed(closed)) => ("closed", Some(closed.code())),
+        };
+        Self {
+            root,
+            state,
+            reason,
+        }
+    }
+}
+
+/// What may be done with the declared paths of a session that lies in `root`.
+///
+/// An open gate alone is not enough: while there is no way to ask for a release, saying that there is
+/// one would be a promise nobody keeps.
+fn may_do(parts: &Parts, root: Option<&str>) -> Capability {
+    let closed = |reason| Capability::MetadataOnly { reason };
+    if parts.gate.mode() == Mode::MetadataOnly {
+        return closed(GateClosed::NotEnabled.code());
+    }
+    let Some(root) = root else {
+        return closed(NO_ROOT);
+    };
+    match parts.gate.proof(root) {
+        Ok(_proof) if releases() => Capability::Release,
+        Ok(_proof) => closed(NO_RELEASE),
+        Err(reason) => closed(reason.code()),
     }
 }
 

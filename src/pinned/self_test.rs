@@ -4,12 +4,15 @@ use std::path::Path;
 
 use rustix::{
     fd::{AsFd, OwnedFd},
-    fs::{AtFlags, FileType, Mode, OFlags, mkdirat, mknodat, openat, symlinkat, unlinkat},
+    fs::{AtFlags, Dir, FileType, Mode, OFlags, mkdirat, mknodat, openat, symlinkat, unlinkat},
     io::Errno,
 };
 
 use super::{Links, PinnedError, Policy, Resolver, Root, fresh_name};
 use crate::model::RelPath;
+
+/// What a fixture's name starts with.
+const PREFIX: &str = ".self-test";
 
 /// What the kernel's primitives did on a fixture of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,13 +34,15 @@ pub enum Outcome {
 impl SelfTest {
     /// Asks both resolvers about a directory, links to it and to a file, a FIFO and a name that is
     /// not there, all made in `directory` and removed again. Some kernels accept flags they do not
-    /// act on: only asking shows it.
+    /// act on: only asking shows it. What a run that was killed left there is removed first, so one
+    /// process at a time may do this in one directory.
     ///
     /// # Errors
     /// What the system says when the fixture cannot be made: as [`PinnedError::Io`],
     /// [`PinnedError::PermissionDenied`] or [`PinnedError::Resource`].
     pub fn run(directory: impl AsFd) -> Result<Self, PinnedError> {
-        let name = fresh_name(".self-test")?;
+        sweep(&directory).map_err(failed)?;
+        let name = fresh_name(PREFIX)?;
         mkdirat(&directory, &name, Mode::RWXU).map_err(failed)?;
         let outcomes = Self::ask(directory.as_fd(), &name);
         clear(&directory, &name);
@@ -86,6 +91,19 @@ fn make(fixture: &OwnedFd) -> Result<(), Errno> {
     symlinkat("real", fixture, "link")?;
     symlinkat("real/leaf", fixture, "leaf")?;
     symlinkat("../..", fixture, "out")
+}
+
+/// Removes every fixture there is.
+fn sweep(directory: impl AsFd) -> Result<(), Errno> {
+    for entry in Dir::read_from(&directory)? {
+        let entry = entry?;
+        if let Ok(name) = entry.file_name().to_str()
+            && name.starts_with(PREFIX)
+        {
+            clear(&directory, name);
+        }
+    }
+    Ok(())
 }
 
 /// Removes what [`make`] made; what is left over does no harm and is swept with the rest of the
@@ -178,6 +196,9 @@ mod tests {
     #[expect(clippy::disallowed_methods, reason = "a test directory")]
     fn both_resolvers_pass_the_self_test_and_it_leaves_nothing_behind() {
         let dir = tempfile::tempdir().unwrap();
+        let killed = dir.path().join(".self-test-0000000000000000");
+        std::fs::create_dir_all(killed.join("real")).unwrap();
+        std::os::unix::fs::symlink("real", killed.join("link")).unwrap();
         let report = SelfTest::run(File::open(dir.path()).unwrap()).unwrap();
         let sound = Resolver::ALL.map(|resolver| (resolver, Outcome::Sound));
         assert_eq!(report.outcomes(), sound);

@@ -9,7 +9,7 @@ use std::{
     fs::File,
     io::{self, Read as _, Write as _},
     os::fd::OwnedFd,
-    path::Path,
+    path::{Path, PathBuf},
     sync::Arc,
 };
 
@@ -155,6 +155,17 @@ pub struct DataDir {
     _lock: Lock,
 }
 
+/// A data directory that another process of ours may hold; see [`DataDir::beside`].
+#[derive(Debug)]
+pub struct BesideDir {
+    /// The data directory itself.
+    pub dir: Dir,
+    /// Where spools are made, none of which has a name.
+    pub staging: Arc<SpoolDir>,
+    /// The same by its name.
+    pub staging_path: PathBuf,
+}
+
 /// The held lock. The kernel lets go when the process ends, however it ends.
 struct Lock(OwnedFd);
 
@@ -236,6 +247,25 @@ impl DataDir {
         }
         let lock = take_lock(&dir)?;
         Self::assemble(dir, lock)
+    }
+
+    /// The parts of the data directory at `path` that may be used beside whoever holds it, without its
+    /// lock: nothing in them gets a name that the holder does not expect.
+    ///
+    /// # Errors
+    /// As [`DataDir::open`], except that no lock is taken.
+    pub fn beside(path: &Path) -> Result<BesideDir, LayoutError> {
+        let dir = open_by_name(path)?;
+        examine_top(&dir, Filesystems::Durable)?;
+        if read_format(&dir)?.is_none() {
+            return Err(LayoutError::NotInitialised);
+        }
+        let staging = open_part(&dir, "staging")?;
+        Ok(BesideDir {
+            staging: Arc::new(SpoolDir::new(staging.into_std_file().into())),
+            staging_path: path.join("staging"),
+            dir,
+        })
     }
 
     fn assemble(dir: Dir, lock: Lock) -> Result<Self, LayoutError> {

@@ -11,9 +11,11 @@ mod error;
 pub mod exchange;
 mod homes;
 mod parts;
+mod roots;
 pub mod ticket;
 pub mod upload;
 
 pub use error::TransferError;
 pub use homes::Attachments;
 pub use parts::{HostIdentity, Parts, Pools};
+pub use roots::{HeldRoot, OpenRoot, Roots};

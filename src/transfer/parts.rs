@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use super::Attachments;
+use super::{Attachments, Roots};
 use crate::{
     access::Access,
     control::{Control, ControlError},
@@ -28,6 +28,8 @@ pub struct Parts {
     pub verifier: Arc<Verifier>,
     /// Whether declared paths may be read.
     pub gate: Arc<Gate>,
+    /// Where they are read, against a proof.
+    pub roots: Arc<Roots>,
     /// Where blocking work runs.
     pub pools: Pools,
     /// Every bound.

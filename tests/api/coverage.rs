@@ -74,6 +74,12 @@ const CASES: &[Case] = &[
     },
     Case {
         method: "GET",
+        path: "/v1/probe",
+        query: "",
+        body: nothing,
+    },
+    Case {
+        method: "GET",
         path: "/v1/tickets",
         query: "",
         body: nothing,

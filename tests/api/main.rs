@@ -25,6 +25,7 @@ mod fields;
 mod login;
 mod openapi;
 mod page;
+mod probe;
 mod problems;
 mod rows;
 mod sessions;

@@ -51,6 +51,7 @@ fn a_snapshot_shows_files_to_download_and_paths_as_claims() {
             "filesHaveMore": false,
             "deliverables": {
                 "mode": "metadata-only", "reason": "not-enabled", "hasMore": false,
+                "gate": {"root": null, "state": "closed", "reason": "no-root"},
                 "items": [
                     {"logGeneration": 3, "seq": 1, "index": 0, "path": "out/report.pdf", "description": "the report"},
                     {"logGeneration": 3, "seq": 1, "index": 1, "path": "out/b.txt"},

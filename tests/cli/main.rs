@@ -14,6 +14,7 @@ mod config;
 mod download;
 mod logs;
 mod program;
+mod prove;
 mod proxy;
 mod up;
 mod wire;

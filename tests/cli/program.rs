@@ -16,7 +16,12 @@ use crate::wire;
 
 /// The program with an environment of its own.
 pub(crate) fn holdfast() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+    program(Path::new(env!("CARGO_BIN_EXE_holdfast")))
+}
+
+/// Another program with an environment of its own.
+pub(crate) fn program(path: &Path) -> Command {
+    let mut command = Command::new(path);
     for (variable, _) in std::env::vars_os() {
         if variable.to_string_lossy().starts_with("HOLDFAST_") {
             command.env_remove(variable);
@@ -104,9 +109,16 @@ impl Home {
         self.up_with(|_| {})
     }
 
+    /// `up` on a free port, that first proves its root; started as `change` says.
+    pub(crate) fn up_proving(&self, change: impl FnOnce(&mut Command)) -> Server {
+        let mut command = self.command(&["--json", "up", "--listen", "127.0.0.1:0"]);
+        change(&mut command);
+        Server::start(command, self.path().join("up.log"))
+    }
+
     /// `up` on a free port, started as `change` says.
     pub(crate) fn up_with(&self, change: impl FnOnce(&mut Command)) -> Server {
-        let mut command = self.command(&["--json", "up", "--listen", "127.0.0.1:0"]);
+        let mut command = self.command(&["--json", "up", "--no-prove", "--listen", "127.0.0.1:0"]);
         change(&mut command);
         Server::start(command, self.path().join("up.log"))
     }

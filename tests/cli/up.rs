@@ -31,7 +31,7 @@ fn up_on_an_empty_directory_serves_a_verified_download_and_says_what_is_not_rele
     );
     let deliverables = &shown["display"]["deliverables"];
     assert_eq!(deliverables["mode"], "metadata-only");
-    assert_eq!(deliverables["reason"], "not-enabled");
+    assert_eq!(deliverables["reason"], "no-report");
     assert_eq!(deliverables["items"][0]["path"], "notes/plan.md");
     let plan = std::fs::read_to_string(home.data().join("workspace/notes/plan.md")).unwrap();
     let line = plan.lines().nth(2).unwrap();
@@ -148,7 +148,7 @@ fn up_refuses_a_directory_that_holds_something_else() {
     std::fs::create_dir(home.data()).unwrap();
     std::fs::set_permissions(home.data(), std::fs::Permissions::from_mode(0o700)).unwrap();
     std::fs::write(home.data().join("thesis.tex"), "x").unwrap();
-    let done = home.run(&["up", "--listen", "127.0.0.1:0"]);
+    let done = home.run(&["up", "--no-prove", "--listen", "127.0.0.1:0"]);
     assert_eq!(done.code, 3, "{done:?}");
     assert!(done.err.contains("was not set up by Holdfast"), "{done:?}");
     let names = std::fs::read_dir(home.data()).unwrap().count();
@@ -159,7 +159,7 @@ fn up_refuses_a_directory_that_holds_something_else() {
 fn a_second_server_on_the_same_directory_is_refused_at_once() {
     let home = Home::new();
     let server = home.up();
-    let done = home.run(&["up", "--listen", "127.0.0.1:0"]);
+    let done = home.run(&["up", "--no-prove", "--listen", "127.0.0.1:0"]);
     assert_eq!(done.code, 6, "{done:?}");
     assert!(done.err.contains("in use"), "{done:?}");
     assert_eq!(
@@ -174,7 +174,7 @@ fn an_address_in_use_is_named_with_the_way_out() {
     let home = Home::new();
     let server = home.up();
     let other = Home::new();
-    let done = other.run(&["up", "--listen", server.address()]);
+    let done = other.run(&["up", "--no-prove", "--listen", server.address()]);
     assert_eq!(done.code, 6, "{done:?}");
     assert!(done.err.contains("--listen"), "{done:?}");
 }
@@ -183,7 +183,7 @@ fn an_address_in_use_is_named_with_the_way_out() {
 fn people_get_lines_to_paste_that_work() {
     use std::io::{BufRead as _, BufReader};
     let home = Home::new();
-    let mut command = home.command(&["up", "--listen", "127.0.0.1:0"]);
+    let mut command = home.command(&["up", "--no-prove", "--listen", "127.0.0.1:0"]);
     let mut child = command
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::null())

@@ -10,7 +10,7 @@ use std::{
 use holdfast::{
     access::{Access, Principal, PrincipalKind, PrincipalName},
     control::Control,
-    gate::{Gate, Mode},
+    gate::{DEFAULT_MAX_AGE, Gate, Mode},
     http::{
         AllowedHosts, App,
         router::Public,
@@ -18,13 +18,14 @@ use holdfast::{
     },
     journal::{Journal, native::NativeJournal},
     model::{Clock, Digest, Limits, ManualClock, Timestamp},
+    pinned::Policy,
     store::{
         Store,
         layout::DataDir,
         local::{LocalOptions, LocalStore},
         verified::Verifier,
     },
-    transfer::{Attachments, HostIdentity, Parts, Pools},
+    transfer::{Attachments, HeldRoot, HostIdentity, Parts, Pools, Roots},
 };
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
@@ -54,6 +55,9 @@ enum Presence {
 pub(crate) struct Options {
     pub(crate) limits: Limits,
     pub(crate) alone: bool,
+    /// Roots by name.
+    pub(crate) roots: Vec<(&'static str, PathBuf)>,
+    pub(crate) gate: Mode,
 }
 
 impl Default for Options {
@@ -65,6 +69,8 @@ impl Default for Options {
                 ..Limits::default()
             },
             alone: false,
+            roots: Vec::new(),
+            gate: Mode::MetadataOnly,
         }
     }
 }
@@ -115,7 +121,7 @@ impl Server {
         let data = data_dir(&dir.path().join("data"));
         let clock = ManualClock::new(Timestamp::from_millis(1_700_000_000_000));
         let calls = Calls::default();
-        let parts = Arc::new(parts(&data, &options.limits, &clock, &calls));
+        let parts = Arc::new(parts(&data, options, &clock, &calls));
         let person = |kind, name: &str| {
             let name = PrincipalName::parse(name).unwrap();
             let who = parts.access.create_principal(kind, name).unwrap();
@@ -307,7 +313,15 @@ fn data_dir(path: &Path) -> DataDir {
     DataDir::open(path).unwrap()
 }
 
-fn parts(data: &DataDir, limits: &Limits, clock: &ManualClock, calls: &Calls) -> Parts {
+fn parts(data: &DataDir, options: &Options, clock: &ManualClock, calls: &Calls) -> Parts {
+    let limits = &options.limits;
+    let roots = options
+        .roots
+        .iter()
+        .map(|(name, path)| HeldRoot::open(name, path, Policy::default()).unwrap());
+    let roots = Roots::serve(roots.collect()).unwrap();
+    let manual: Arc<dyn Clock> = Arc::new(clock.clone());
+    let gate = Gate::new(options.gate, DEFAULT_MAX_AGE, manual);
     let clock: Arc<dyn Clock> = Arc::new(clock.clone());
     let control = Arc::new(Control::open(data.journal(), Arc::clone(&clock)).unwrap());
     let native = NativeJournal::new(
@@ -319,13 +333,13 @@ fn parts(data: &DataDir, limits: &Limits, clock: &ManualClock, calls: &Calls) ->
         inner: Arc::new(native),
         calls: calls.clone(),
     });
-    let options = LocalOptions {
+    let local = LocalOptions {
         free_reserve: limits.free_reserve,
         clock: Arc::clone(&clock),
         ..LocalOptions::default()
     };
     let store: Arc<dyn Store> = Arc::new(RecordingStore {
-        inner: Arc::new(LocalStore::open(data, options).unwrap()),
+        inner: Arc::new(LocalStore::open(data, local).unwrap()),
         calls: calls.clone(),
     });
     Parts {
@@ -340,7 +354,8 @@ fn parts(data: &DataDir, limits: &Limits, clock: &ManualClock, calls: &Calls) ->
         attachments: Arc::new(Attachments::new(Arc::clone(&store))),
         store,
         verifier: Arc::new(Verifier::new(limits).unwrap()),
-        gate: Arc::new(Gate::unproven(Mode::MetadataOnly)),
+        gate: Arc::new(gate),
+        roots: Arc::new(roots),
         pools: Pools::new(2).unwrap(),
         limits: Arc::new(limits.clone()),
         clock,

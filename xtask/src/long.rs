@@ -169,7 +169,14 @@ fn program() -> PathBuf {
 
 fn start(dir: &Path) -> Result<Server, String> {
     let mut child = Command::new(program())
-        .args(["--json", "up", "--listen", "127.0.0.1:0", "--data"])
+        .args([
+            "--json",
+            "up",
+            "--no-prove",
+            "--listen",
+            "127.0.0.1:0",
+            "--data",
+        ])
         .arg(dir.join("hf"))
         .env("HOLDFAST_LIMITS_FILE", "2GiB")
         .stdin(Stdio::null())

@@ -1,0 +1,252 @@
+use std::{
+    ffi::OsString,
+    io,
+    os::{
+        fd::{AsFd, AsRawFd as _, BorrowedFd},
+        unix::ffi::OsStringExt as _,
+    },
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use crate::{
+    access::Grant,
+    gate::{PinningProof, RootFacts},
+    model::RelPath,
+    pinned::{Bounds, PinnedError, Policy, Resolver, Root, Snapshot},
+    pool::{Pool, PoolError},
+    spool::SpoolWriter,
+};
+
+/// Threads of one root: a disk that hangs holds up its own files alone.
+const THREADS: usize = 4;
+/// Reads of one root that wait for a thread; one more is refused as busy.
+const QUEUE: usize = 32;
+
+/// How long a root may take to say where it is.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A root that was opened at start and can be asked about, not read.
+#[derive(Debug)]
+pub struct HeldRoot {
+    name: String,
+    root: Root,
+    is_our_own: bool,
+    /// What the directory is called: as configured, and as the kernel knows it.
+    paths: [PathBuf; 2],
+}
+
+impl HeldRoot {
+    /// Opens the directory at `path`, following links once, here.
+    ///
+    /// # Errors
+    /// As [`Root::open`].
+    pub fn open(name: &str, path: &Path, policy: Policy) -> Result<Self, PinnedError> {
+        let root = Root::open(path, policy)?;
+        let failed = |source: io::Error| PinnedError::Io {
+            action: "asking a root",
+            source,
+        };
+        let facts = rustix::fs::fstat(&root).map_err(|errno| failed(errno.into()))?;
+        let link = format!("/proc/self/fd/{}", root.as_fd().as_raw_fd());
+        let known = rustix::fs::readlink(link, Vec::new()).map_err(|errno| failed(errno.into()))?;
+        let known = PathBuf::from(OsString::from_vec(known.into_bytes()));
+        Ok(Self {
+            name: name.to_owned(),
+            is_our_own: facts.st_uid == rustix::process::geteuid().as_raw(),
+            paths: [std::path::absolute(path).map_err(failed)?, known],
+            root,
+        })
+    }
+
+    /// What messages, reports and logs call it; never a path.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether it belongs to the uid we run as: then there is no boundary to who writes there.
+    #[must_use]
+    pub fn is_our_own(&self) -> bool {
+        self.is_our_own
+    }
+
+    /// Whether the configured path still leads to the directory held.
+    #[must_use]
+    pub fn is_still_at_its_name(&self) -> bool {
+        self.root.is_still_at_its_name()
+    }
+
+    /// What it and its host are now.
+    ///
+    /// # Errors
+    /// Where the directory cannot be asked.
+    pub fn facts(&self) -> io::Result<RootFacts> {
+        RootFacts::of(&self.name, &self.root)
+    }
+
+    /// How many components of `directory` lead to this root, when it is the root or lies below it by
+    /// its letters.
+    fn holds(&self, directory: &Path) -> Option<usize> {
+        let ours = self.paths.iter();
+        ours.filter(|path| directory.starts_with(path))
+            .map(|path| path.components().count())
+            .max()
+    }
+}
+
+impl AsFd for HeldRoot {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.root.as_fd()
+    }
+}
+
+/// The service's only holder of roots. It gives one out against a grant and a proof, and what it gives
+/// reads with the proven resolvers alone, on the root's own threads.
+#[derive(Debug, Default)]
+pub struct Roots(Vec<Served>);
+
+#[derive(Debug)]
+struct Served {
+    held: Arc<HeldRoot>,
+    pool: Pool,
+}
+
+/// A root that may be read: somebody was granted something, and reads of it are proven pinned.
+#[derive(Debug)]
+pub struct OpenRoot {
+    held: Arc<HeldRoot>,
+    pool: Pool,
+    resolvers: Vec<Resolver>,
+}
+
+impl Roots {
+    /// Starts each root's threads.
+    ///
+    /// # Errors
+    /// What the system says when it gives no thread.
+    pub fn serve(held: Vec<HeldRoot>) -> io::Result<Self> {
+        let served = held.into_iter().map(|held| {
+            let pool = Pool::new("hf-root", THREADS, QUEUE)?;
+            let held = Arc::new(held);
+            Ok(Served { held, pool })
+        });
+        served.collect::<io::Result<_>>().map(Self)
+    }
+
+    /// The root the proof speaks of. The grant says that somebody may ask at all (I10), the proof that
+    /// reading it is safe (I3); without both there is no root.
+    #[must_use]
+    pub fn of<T>(&self, _grant: &Grant<T>, proof: &PinningProof) -> Option<OpenRoot> {
+        let served = self.0.iter().find(|one| one.held.name == proof.root())?;
+        Some(OpenRoot {
+            held: Arc::clone(&served.held),
+            pool: served.pool.clone(),
+            resolvers: proof.resolvers().to_vec(),
+        })
+    }
+
+    /// Every root, to be asked about.
+    pub fn held(&self) -> impl Iterator<Item = &HeldRoot> {
+        self.0.iter().map(|served| &*served.held)
+    }
+
+    /// Whether the root's configured path still leads to it; none when it does not answer in time.
+    pub async fn is_at_its_name(&self, name: &str) -> Option<bool> {
+        let served = self.0.iter().find(|one| one.held.name == name)?;
+        let held = Arc::clone(&served.held);
+        let asked = served.pool.run(move || held.is_still_at_its_name());
+        tokio::time::timeout(PATIENCE, asked).await.ok()?.ok()
+    }
+
+    /// The name of the root in which a session's directory lies, by its letters alone: the innermost,
+    /// where one lies in another. Nothing is looked up.
+    #[must_use]
+    pub fn around(&self, directory: &str) -> Option<&str> {
+        let directory = Path::new(directory);
+        let is_plain = directory.is_absolute()
+            && directory.components().all(|part| {
+                use std::path::Component::{Normal, RootDir};
+                matches!(part, RootDir | Normal(_))
+            });
+        let depth = |held: &&HeldRoot| held.holds(directory);
+        self.held()
+            .filter(|held| is_plain && depth(held).is_some())
+            .max_by_key(depth)
+            .map(HeldRoot::name)
+    }
+}
+
+impl OpenRoot {
+    /// Copies one file, whole and unchanged, on the root's threads. The strongest proven resolver the
+    /// kernel has is used, and no other.
+    ///
+    /// A caller that goes away stops the copy between two reads.
+    ///
+    /// # Errors
+    /// As [`Root::snapshot`]; [`PinnedError::Busy`] as well when too many reads of this root wait.
+    pub async fn snapshot(
+        &self,
+        path: RelPath,
+        spool: SpoolWriter,
+        bounds: Bounds,
+    ) -> Result<Snapshot, PinnedError> {
+        let _stops = bounds.cancel.fire_on_drop();
+        let (held, resolvers) = (Arc::clone(&self.held), self.resolvers.clone());
+        let read = move || {
+            let mut answer = Err(PinnedError::Unsupported("no resolver was proven"));
+            for resolver in resolvers {
+                answer = held.root.pin(&path, resolver, &mut ());
+                if !matches!(answer, Err(PinnedError::Unsupported(_))) {
+                    break;
+                }
+            }
+            answer?
+                .examine(bounds.limit, &mut ())?
+                .reopen(&mut ())?
+                .copy_to(spool, &bounds, &mut ())
+        };
+        match self.pool.run(read).await {
+            Ok(answer) => answer,
+            Err(PoolError::Busy) => Err(PinnedError::Busy("too many reads of the root wait")),
+            Err(error @ PoolError::Gone) => Err(PinnedError::Io {
+                action: "reading on the root's threads",
+                source: io::Error::other(error),
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "a test directory")]
+mod tests {
+    use super::{HeldRoot, Roots};
+    use crate::pinned::Policy;
+
+    #[test]
+    fn a_session_s_directory_lies_in_the_innermost_root_by_its_letters() {
+        let home = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(home.path().join("ws/inner")).unwrap();
+        std::os::unix::fs::symlink("ws", home.path().join("link")).unwrap();
+        let open = |name: &str, path: &str| {
+            HeldRoot::open(name, &home.path().join(path), Policy::default()).unwrap()
+        };
+        let roots = Roots::serve(vec![open("outer", "link"), open("inner", "ws/inner")]).unwrap();
+        for (directory, expected) in [
+            ("ws", Some("outer")), // as the kernel knows it
+            ("link", Some("outer")),
+            ("ws/deep/er", Some("outer")),
+            ("ws/inner", Some("inner")),
+            ("ws/inner/x", Some("inner")),
+            ("wsx", None),
+            ("ws/inner/../..", None),
+            ("", None),
+        ] {
+            let directory = home.path().join(directory);
+            let found = roots.around(directory.to_str().unwrap());
+            assert_eq!(found, expected, "{}", directory.display());
+        }
+        assert_eq!(roots.around("ws"), None, "relative");
+    }
+}

@@ -1,0 +1,190 @@
+use holdfast::{
+    access::{PrincipalKind, PrincipalName},
+    gate::{Evidence, Mode, Probed, ProbedRoot},
+    pinned::{Policy, Resolver},
+    seal::SealKey,
+};
+use serde_json::{Value, json};
+
+use crate::support::{
+    Options, Server,
+    server::{Person, message},
+};
+
+/// A server with two roots, and a session of alice's in the first.
+struct Two {
+    server: Server,
+    dir: tempfile::TempDir,
+    session: String,
+}
+
+impl Two {
+    fn start(gate: Mode) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let root = |name: &'static str| {
+            std::fs::create_dir(dir.path().join(name)).unwrap();
+            (name, dir.path().join(name))
+        };
+        let server = Server::with(&Options {
+            roots: vec![root("one"), root("two")],
+            gate,
+            ..Options::default()
+        });
+        let cwd = dir.path().join("one/deep");
+        let form = json!({"cwd": cwd, "owners": [server.alice.who.id]});
+        let made = server.post("/v1/sessions", &server.host, &form);
+        let handle = made.json()["session"].as_str().unwrap().to_owned();
+        Self {
+            server,
+            dir,
+            session: format!("/v1/sessions/{handle}"),
+        }
+    }
+
+    fn operator(&self) -> Person {
+        let access = &self.server.parts.access;
+        let name = PrincipalName::parse("operator").unwrap();
+        let who = access
+            .create_principal(PrincipalKind::Operator, name)
+            .unwrap();
+        let token = access.issue_token(who.id, "test", None).unwrap();
+        Person {
+            who,
+            token: token.token.reveal(),
+        }
+    }
+
+    fn deliverables(&self) -> Value {
+        let path = format!("{}/snapshot", self.session);
+        let answer = self.server.get(&path, &self.server.alice);
+        answer.json()["display"]["deliverables"].clone()
+    }
+}
+
+fn names(body: &Value) -> Vec<&str> {
+    let roots = body["roots"].as_array().unwrap();
+    roots
+        .iter()
+        .map(|root| root["root"].as_str().unwrap())
+        .collect()
+}
+
+/// Keeps I14 and I15: the operator sees every root, an owner those its sessions lie in, a host none;
+/// no path is in the answer, and a closed gate names its reason and what governs it.
+#[test]
+fn the_probe_is_shown_to_whom_it_concerns() {
+    let two = Two::start(Mode::WhenProven);
+    let server = &two.server;
+    let operator = two.operator();
+    for (who, expected) in [
+        (&operator, &["one", "two"][..]),
+        (&server.alice, &["one"]),
+        (&server.bob, &[]),
+    ] {
+        let answer = server.get("/v1/probe", who);
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        assert_eq!(names(&answer.json()), expected);
+        let path = two.dir.path().to_str().unwrap();
+        assert!(!answer.text().contains(path), "{}", answer.text());
+    }
+    let answer = server.get("/v1/probe", &server.host);
+    assert_eq!(
+        (answer.status, answer.code()),
+        (403, "forbidden".to_owned())
+    );
+    assert_eq!(server.ask("GET", "/v1/probe", None).status, 401);
+    let body = server.get("/v1/probe", &server.alice).json();
+    assert_eq!(body["mode"], "when-proven");
+    assert_eq!(body["maxAge"], 7 * 24 * 3600);
+    assert_eq!(
+        body["roots"][0],
+        json!({"root": "one", "state": "closed", "reason": "no-report",
+               "remedy": "run `holdfast prove`", "resolvers": [], "probes": []})
+    );
+    let query = server.get("/v1/probe?root=two", &server.alice);
+    assert_eq!(query.status, 400);
+}
+
+/// Keeps I3: no field of an event, of a request or of a query opens the gate or says it is open.
+#[test]
+fn nothing_an_event_or_a_request_says_opens_the_gate() {
+    let two = Two::start(Mode::WhenProven);
+    let server = &two.server;
+    let event = json!({"type": "deliverables/presented", "time": 1, "data": {
+        "turn": 1, "callId": "c", "mode": "release", "gate": "open", "proof": {"resolvers": ["openat2"]},
+        "files": [{"path": "a.txt", "mode": "release", "proven": true, "attachmentId": "sha256:00"}],
+    }});
+    let form = json!({"events": [event, message("x", b"never uploaded")], "gate": "open"});
+    let refused = server.post(&format!("{}/events", two.session), &server.host, &form);
+    assert_eq!(refused.status, 400, "no such field: {}", refused.text());
+    let form = json!({"events": [event]});
+    let taken = server.post(&format!("{}/events", two.session), &server.host, &form);
+    assert_eq!(taken.status, 201, "{}", taken.text());
+    let shown = two.deliverables();
+    assert_eq!(shown["items"][0]["path"], "a.txt");
+    assert_eq!(
+        (&shown["mode"], &shown["reason"]),
+        (&json!("metadata-only"), &json!("no-report"))
+    );
+    for query in [
+        "?mode=release",
+        "?proof=1",
+        "?deliverables.mode=when-proven",
+    ] {
+        let path = format!("{}/snapshot{query}", two.session);
+        assert_eq!(server.get(&path, &server.alice).status, 400, "{query}");
+    }
+    for root in ["one", "two"] {
+        assert!(server.parts.gate.proof(root).is_err(), "{root}");
+    }
+}
+
+/// The snapshot says how the gate stands for the session's own root.
+#[test]
+fn a_snapshot_says_how_the_gate_stands_for_the_session_s_root() {
+    let two = Two::start(Mode::WhenProven);
+    let shown = two.deliverables();
+    assert_eq!(
+        shown["gate"],
+        json!({"root": "one", "state": "closed", "reason": "no-report"})
+    );
+    // A sealed report that found no arena for this root.
+    let key = SealKey::new([1; 32]);
+    let probed = Probed {
+        build: "this".into(),
+        roots: vec![ProbedRoot {
+            name: "one".into(),
+            device: 0,
+            inode: 0,
+            policy: Policy::default().to_string(),
+            reports: vec![],
+        }],
+    };
+    let roots: Vec<_> = two
+        .server
+        .parts
+        .roots
+        .held()
+        .map(|held| held.facts().unwrap())
+        .collect();
+    let file = probed.seal(&key).unwrap();
+    two.server.parts.gate.load(&Evidence {
+        file: Some(file.as_bytes()),
+        key: Some(&key),
+        build: "this",
+        sound: &Resolver::ALL,
+        roots: &roots,
+    });
+    let shown = two.deliverables();
+    assert_eq!(shown["reason"], "no-arena");
+    assert_eq!(shown["gate"]["reason"], "no-arena");
+    let elsewhere = two.server.session(&[&two.server.alice]);
+    let path = format!("{elsewhere}/snapshot");
+    let answer = two.server.get(&path, &two.server.alice).json();
+    let shown = &answer["display"]["deliverables"];
+    assert_eq!(shown["reason"], "no-root");
+    assert_eq!(
+        shown["gate"],
+        json!({"root": null, "state": "closed", "reason": "no-root"})
+    );
+}
