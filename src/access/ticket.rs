@@ -646,6 +646,8 @@ fn integer(n: u64) -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::{collection::vec, prelude::*};
+
     use super::{Asked, Opened, Place, State, Time, Wanted};
 
     fn opened(number: u32, sent: u64, running: u32, start: u64) -> Opened {
@@ -746,6 +748,76 @@ mod tests {
                 admitted,
                 "{time:?} {uses} {before:?}"
             );
+        }
+    }
+    /// What happens to a ticket: a request, and what becomes of its answer.
+    #[derive(Clone, Copy, Debug)]
+    struct Event {
+        whole: bool,
+        start: u64,
+        bytes: u64,
+        /// Where the answer is cut; past its end it is not.
+        cut: u64,
+    }
+
+    fn event() -> impl Strategy<Value = Event> {
+        (any::<bool>(), 0..1000_u64, 1..=1000_u64, 0..2000_u64).prop_map(
+            |(whole, start, bytes, cut)| Event {
+                whole,
+                start,
+                bytes: bytes.min(1000 - start),
+                cut,
+            },
+        )
+    }
+
+    /// Plays the events; what each use sent in truth, and whether an answer of it was cut.
+    fn play(uses: u32, events: &[Event]) -> Vec<(u64, bool)> {
+        let mut state = state(Time::Within, uses, &[]);
+        let mut truth: Vec<(u64, bool)> = Vec::new();
+        for event in events {
+            let (wanted, start, bytes) = if event.whole {
+                (Wanted::Whole, 0, 1000)
+            } else {
+                (part(event.start, event.bytes), event.start, event.bytes)
+            };
+            let number = match state.place(wanted) {
+                None => continue,
+                Some(Place::Next(number)) => {
+                    state.opened.insert(0, opened(number, 0, 0, start));
+                    truth.push((0, false));
+                    number
+                }
+                Some(Place::Join(number)) => number,
+            };
+            let sent = bytes.min(event.cut);
+            let row = state.opened.iter_mut().find(|one| one.number == number);
+            let row = row.unwrap();
+            row.sent += sent;
+            row.start = row.start.max(start);
+            row.running += u32::from(sent < bytes);
+            let index = usize::try_from(number - 1).unwrap();
+            truth[index].0 += sent;
+            truth[index].1 |= sent < bytes;
+        }
+        truth
+    }
+
+    proptest! {
+        /// Whatever is asked in whatever order, there are no more uses than were given, none sends
+        /// more than the content and a tenth unless an answer was cut, and then no more than one
+        /// answer beyond that.
+        #[test]
+        fn no_order_of_requests_gets_more_than_the_uses_give(
+            uses in 1..4_u32,
+            events in vec(event(), 0..40),
+        ) {
+            let truth = play(uses, &events);
+            prop_assert!(truth.len() <= usize::try_from(uses).unwrap());
+            for (sent, was_cut) in truth {
+                let bound = if was_cut { 1100 + 1000 } else { 1100 };
+                prop_assert!(sent <= bound, "{sent}");
+            }
         }
     }
 }

@@ -224,7 +224,8 @@ impl Code {
                 S::NOT_FOUND,
                 "nothing here for you",
                 "Nothing of this address exists, or it is not yours to see. Check the address and the \
-                 token; an attachment can be downloaded once an event of its session refers to it.",
+                 token; an attachment can be downloaded once an event of its session refers to it, and \
+                 a download link ends with its time, its uses or its maker's right: ask for another.",
             ),
             Self::ContentLost => no(
                 S::NOT_FOUND,

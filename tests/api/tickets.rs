@@ -420,7 +420,7 @@ fn a_ticket_that_ended_looks_like_one_that_never_was() {
     let token = format!("/d/{}", server.alice.token);
     let public = format!("/d/{}", living.id);
     let tag = format!("\"{}\"", id(&bytes).trim_start_matches("sha256:"));
-    let requests: [(&str, &[(&str, &str)]); 8] = [
+    let requests: [(&str, &[(&str, &str)]); 10] = [
         ("GET", &[]),
         ("HEAD", &[]),
         ("GET", &[("Range", "bytes=0-0")]),
@@ -429,6 +429,8 @@ fn a_ticket_that_ended_looks_like_one_that_never_was() {
         ("GET", &[("If-None-Match", &tag)]),
         ("GET", &[("If-Match", "\"x\"")]),
         ("GET", &[("Authorization", "Bearer hf_0")]),
+        ("GET", &[("Accept", "text/html")]),
+        ("HEAD", &[("Sec-Fetch-Mode", "navigate")]),
     ];
     let compare = |dead: &[(&str, &str)]| {
         for (method, fields) in requests {

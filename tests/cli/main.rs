@@ -16,5 +16,6 @@ mod logs;
 mod program;
 mod prove;
 mod proxy;
+mod tickets;
 mod up;
 mod wire;

@@ -3,13 +3,13 @@
 use std::{collections::BTreeMap, fs, path::Path, process::Command};
 
 use holdfast::model::Digest;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
     fixtures::expected,
     program::{Home, Server},
     support::{HomeBuilder, data, event, has_data, header, snapshot},
-    wire::Answer,
+    wire::{self, Answer},
 };
 
 /// Serves a DSH home for `alice`.
@@ -39,6 +39,18 @@ fn attachment(server: &Server, session: &str, id: &str, name: Option<&str>) -> A
     });
     let id = percent_encoding::utf8_percent_encode(id, percent_encoding::NON_ALPHANUMERIC);
     server.get(&format!("/v1/sessions/{session}/attachments/{id}{name}"))
+}
+
+/// The same by a ticket, which asks for no token.
+fn by_ticket(server: &Server, session: &str, id: &str, name: Option<&str>) -> Vec<u8> {
+    let wish = json!({"session": session, "attachmentId": id, "name": name});
+    let (address, token) = (server.address(), server.text("token"));
+    let made = wire::post_json_as(address, "/v1/tickets", token, &wish);
+    assert_eq!(made.status, 201, "{made:?}");
+    let href = made.json()["href"].as_str().unwrap().to_owned();
+    let answer = wire::get(address, &href, None, &[]);
+    assert_eq!(answer.status, 200, "{}", answer.head);
+    answer.body
 }
 
 /// Keeps I1 and I4: OK references arrive to the byte under their names, broken ones give a typed
@@ -90,6 +102,7 @@ fn every_reference_of_the_data_has_its_outcome_over_http() {
                             (Some(id), name)
                         );
                         assert_eq!(row["state"], "available", "{what}");
+                        assert_eq!(by_ticket(&server, session, id, name), answer.body);
                         *seen.entry("OK").or_default() += 1;
                     }
                     "INVALID_ATTACHMENT_REF" => {
