@@ -14,6 +14,9 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+#[path = "../support/proven.rs"]
+mod proven;
+
 mod access;
 mod attachments;
 mod connections;

@@ -1,11 +1,14 @@
 use holdfast::{
     access::{PrincipalKind, PrincipalName},
-    gate::{Evidence, Mode, Probed, ProbedRoot},
-    pinned::{Policy, Resolver},
+    gate::{Evidence, Mode, Probed, ProbedResolver, ProbedRoot},
+    model::{ByteCount, Cancel, Digest, RelPath, SessionHandle},
+    pinned::{Bounds, Policy, Resolver},
     seal::SealKey,
+    spool::SpoolDir,
 };
 use serde_json::{Value, json};
 
+use crate::proven::proven;
 use crate::support::{
     Options, Server,
     server::{Person, message},
@@ -52,6 +55,39 @@ impl Two {
             who,
             token: token.token.reveal(),
         }
+    }
+
+    /// Loads a report that speaks of the first root as it is.
+    fn open_gate(&self) {
+        let parts = &self.server.parts;
+        let roots: Vec<_> = parts
+            .roots
+            .held()
+            .map(|held| held.facts().unwrap())
+            .collect();
+        let key = SealKey::new([1; 32]);
+        let made_at = u64::try_from(parts.clock.now().as_millis() / 1000).unwrap();
+        let resolver = |resolver: Resolver| ProbedResolver {
+            resolver: resolver.name().into(),
+            report: proven(resolver, roots[0].host.clone(), "this", made_at),
+        };
+        let probed = Probed {
+            build: "this".into(),
+            roots: vec![ProbedRoot {
+                name: roots[0].name.clone(),
+                device: roots[0].device,
+                inode: roots[0].inode,
+                policy: roots[0].policy.to_string(),
+                reports: Resolver::ALL.map(resolver).into(),
+            }],
+        };
+        parts.gate.load(&Evidence {
+            file: Some(probed.seal(&key).unwrap().as_bytes()),
+            key: Some(&key),
+            build: "this",
+            sound: &Resolver::ALL,
+            roots: &roots,
+        });
     }
 
     fn deliverables(&self) -> Value {
@@ -137,6 +173,55 @@ fn nothing_an_event_or_a_request_says_opens_the_gate() {
     for root in ["one", "two"] {
         assert!(server.parts.gate.proof(root).is_err(), "{root}");
     }
+}
+
+/// Keeps I2, I3 and I10: a root is given out against a grant and a proof of that very root, and reads
+/// plain files beneath it, whole.
+#[test]
+fn a_root_is_read_against_a_grant_and_a_proof() {
+    let two = Two::start(Mode::WhenProven);
+    let parts = &two.server.parts;
+    let deep = two.dir.path().join("one/deep");
+    std::fs::create_dir(&deep).unwrap();
+    std::fs::write(deep.join("a.txt"), "inside").unwrap();
+    std::fs::write(two.dir.path().join("secret"), "outside").unwrap();
+    std::os::unix::fs::symlink("../../secret", deep.join("link")).unwrap();
+    two.open_gate();
+    let handle = two.session.strip_prefix("/v1/sessions/").unwrap();
+    let handle = SessionHandle::parse(handle).unwrap();
+    let grant = parts
+        .access
+        .read_session(&two.server.alice.who, handle)
+        .unwrap();
+    assert!(
+        parts.gate.proof("two").is_err(),
+        "the report speaks of one root"
+    );
+    let proof = parts.gate.proof("one").unwrap();
+    let root = parts.roots.of(&grant, &proof).unwrap();
+    let spools = SpoolDir::new(std::fs::File::open(two.server.data()).unwrap().into());
+    for (path, expected) in [
+        ("deep/a.txt", Ok("inside")),
+        ("deep/link", Err("denied_symlink")),
+        ("deep", Err("not_regular")),
+        ("deep/none", Err("not_found")),
+    ] {
+        let limit = ByteCount::kib(1);
+        let read = root.snapshot(
+            RelPath::parse(path.as_bytes()).unwrap(),
+            spools.create(limit).unwrap(),
+            Bounds::new(limit, Cancel::new()),
+        );
+        let read = two.server.block_on(read).map_err(|error| error.class());
+        let digest = read.map(|snapshot| {
+            assert_eq!(snapshot.evidence().resolver, Resolver::Openat2);
+            snapshot.spool().digest()
+        });
+        let expected = expected.map(|text| Digest::of(text.as_bytes()));
+        assert_eq!(digest, expected, "{path}");
+    }
+    let shown = two.deliverables();
+    assert_eq!(shown["gate"], json!({"root": "one", "state": "open"}));
 }
 
 /// The snapshot says how the gate stands for the session's own root.

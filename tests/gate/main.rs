@@ -2,4 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "tests stop at the first surprise")]
 
+#[path = "../support/proven.rs"]
+mod proven;
 mod reasons;

@@ -2,17 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
+use crate::proven::{counts, proven};
 use fsprobe::{
-    Attack, Conclusion, Host, Report, Verdict,
-    report::{
-        ControlRun, Counts, Coverage, FORMAT, Kind, LostAt, Mode as Way, ModeRun, Role, Row,
-        SubjectFacts,
-    },
+    Attack, Host, Report, Verdict,
+    report::{ControlRun, Counts, Coverage, Kind, LostAt, Mode as Way, Role},
 };
 use holdfast::{
     gate::{
         Evidence, Gate, GateClosed, Mode, Probed, ProbedResolver, ProbedRoot, RootFacts, Standing,
-        claims_of, subject_name,
     },
     model::{Clock as _, ManualClock, Timestamp},
     pinned::{HardLinks, Policy, Resolver},
@@ -47,89 +44,10 @@ fn facts(name: &str) -> RootFacts {
     }
 }
 
-fn counts(verdict: Verdict, times: u64) -> Counts {
-    let mut counts = Counts::default();
-    for _ in 0..times {
-        counts.add(verdict);
-    }
-    counts
-}
-
-fn row(mode: Way, attack: Attack, counts: Counts) -> Row {
-    Row {
-        mode,
-        attack,
-        counts,
-        flips: 1,
-        prevented: 0,
-        refusals: vec![],
-        places: vec![],
-    }
-}
-
-/// A report of a reader that was never beaten, made in full.
-fn proven(resolver: Resolver) -> Report {
-    let cell = |mode, attack| {
-        let mut both = counts(Verdict::Inside, 60);
-        if attack != Attack::Plain {
-            both.merge(&counts(Verdict::Refused, 60));
-        }
-        row(mode, attack, both)
-    };
-    let coverage = |mode| match mode {
-        Way::Seams | Way::Syscalls => Coverage::Exhaustive,
-        Way::Storm => Coverage::Random,
-    };
-    let run = |mode| ModeRun {
-        mode,
-        coverage: coverage(mode),
-        depth: 1,
-        boundaries: 80,
-        runs: 1000,
-        flips: 1000,
-        elapsed_ms: 1000,
-        notes: vec![],
-    };
-    let control = |mode| ControlRun {
-        name: "stat-then-open".into(),
-        role: Role::Control,
-        mode,
-        beaten: true,
-        coverage: coverage(mode),
-        matrix: vec![row(mode, Attack::FinalLink, counts(Verdict::Escaped, 1))],
-    };
-    let report = Report {
-        format: FORMAT.into(),
-        probe: "0".into(),
-        build: BUILD.into(),
-        made_at: MADE_AT,
-        elapsed_ms: 1,
-        seed: 1,
-        host: host(),
-        subject: SubjectFacts {
-            name: subject_name(resolver).into(),
-            kind: Kind::InProcess,
-            invocation: vec![],
-            claims: claims_of(&Policy::default()),
-        },
-        modes: Way::ALL.map(run).into(),
-        matrix: Way::ALL
-            .into_iter()
-            .flat_map(|mode| Attack::ALL.map(|attack| cell(mode, attack)))
-            .collect(),
-        counts: Counts::default(),
-        controls: Way::ALL.map(control).into(),
-        conclusion: Conclusion::Proven,
-        reasons: vec![],
-    };
-    assert_eq!(report.conclude(), (Conclusion::Proven, vec![]));
-    report
-}
-
 fn probed() -> Probed {
     let resolver = |resolver: Resolver| ProbedResolver {
         resolver: resolver.name().into(),
-        report: proven(resolver),
+        report: proven(resolver, host(), BUILD, MADE_AT),
     };
     Probed {
         build: BUILD.into(),

@@ -15,7 +15,7 @@ use rustix::{
 use crate::{
     arena::{Arena, open_descriptors, read_into, rel_path, unprivileged},
     child,
-    filter::{self, O_TMPFILE, OPENAT2},
+    filter::{self, O_TMPFILE, OPENAT2, PTRACE, STATX},
 };
 
 fn arena() -> Arena {
@@ -194,4 +194,47 @@ fn a_read_without_descriptors_says_so_and_leaves_none_open() {
 
 fn is_open(fd: u64) -> bool {
     std::fs::symlink_metadata(format!("/proc/self/fd/{fd}")).is_ok()
+}
+
+/// The program on a directory with one root, where contents are enabled, with `calls` failing.
+fn program(calls: filter::Calls, errno: Errno, words: &[&str]) -> (Option<i32>, String) {
+    let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let data = home.path().join("hf");
+    std::fs::create_dir(home.path().join("ws")).unwrap();
+    let run = |words: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_holdfast"));
+        command.arg("--data").arg(&data).args(words);
+        command.output().unwrap()
+    };
+    assert!(run(&["init"]).status.success());
+    let text = "deliverables.mode = \"when-proven\"\n[[root]]\nname = \"ws\"\npath = \"../ws\"\n";
+    std::fs::write(data.join("holdfast.toml"), text).unwrap();
+    // A filter is inherited by what the thread starts.
+    let output = filter::with(calls, errno, || run(words));
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8(said).unwrap())
+}
+
+/// Keeps I3: where no process may be stopped at its system calls, the gate stays closed and says why.
+#[test]
+fn a_host_without_ptrace_stays_incomplete() {
+    let (code, said) = program(PTRACE, Errno::PERM, &["prove", "--storm", "300ms"]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(
+        said.contains("closed, incomplete; run `holdfast prove`"),
+        "{said}"
+    );
+    assert!(said.contains("syscalls was inconclusive"), "{said}");
+}
+
+/// A kernel without `openat2` starts with the walk, which passed the self-test; one without the facts
+/// every resolver needs does not start with a root.
+#[test]
+fn a_start_says_which_resolvers_there_are() {
+    let words = ["check-config"];
+    let (code, said) = program(OPENAT2, Errno::NOSYS, &words);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("a resolver is not to be had"), "{said}");
+    let (code, said) = program(STATX, Errno::NOSYS, &words);
+    assert_eq!(code, Some(3), "{said}");
 }

@@ -24,6 +24,18 @@ pub(crate) const O_TMPFILE: Calls = Calls {
     third_has: 0o20_000_000,
 };
 
+/// `statx(2)`.
+pub(crate) const STATX: Calls = Calls {
+    number: libc::SYS_statx,
+    third_has: 0,
+};
+
+/// `ptrace(2)`.
+pub(crate) const PTRACE: Calls = Calls {
+    number: libc::SYS_ptrace,
+    third_has: 0,
+};
+
 /// Runs `work` on a thread of its own on which `calls` answer `errno`, for good.
 pub(crate) fn with<T: Send>(calls: Calls, errno: Errno, work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
