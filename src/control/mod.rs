@@ -11,6 +11,7 @@
 
 #![forbid(unsafe_code)]
 
+mod cache;
 mod error;
 mod heads;
 mod once;
@@ -30,6 +31,7 @@ use std::{
     thread::JoinHandle,
 };
 
+pub(crate) use cache::Cache;
 pub use error::ControlError;
 pub use heads::Position;
 pub use once::Recalled;

@@ -330,7 +330,7 @@ pub(super) fn reader(path: &Path) -> Result<Connection, ControlError> {
         .map_err(|error| ControlError::from_sql("opening the database for reading", error))
 }
 
-fn connect(path: &Path, access: OpenFlags) -> rusqlite::Result<Connection> {
+pub(super) fn connect(path: &Path, access: OpenFlags) -> rusqlite::Result<Connection> {
     let flags = access | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
     let conn = Connection::open_with_flags(path, flags)?;
     conn.busy_timeout(WAIT)?;

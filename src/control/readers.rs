@@ -37,6 +37,11 @@ impl Readers {
         }
     }
 
+    /// The database's file.
+    pub(super) fn path(&self) -> &std::path::Path {
+        &self.path
+    }
+
     /// Runs `query` on a connection that sees one state of the database from start to end.
     pub(super) fn read<T, E: From<ControlError>>(
         &self,

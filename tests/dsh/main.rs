@@ -12,6 +12,7 @@ mod exchange;
 mod fixtures;
 mod growing;
 mod hostile;
+mod index;
 mod over_http;
 #[expect(
     dead_code,

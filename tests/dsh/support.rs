@@ -62,6 +62,11 @@ impl Bench {
         }
     }
 
+    /// The directory of the database.
+    pub(crate) fn journal(&self) -> &Path {
+        self.journal.path()
+    }
+
     pub(crate) fn open(&self, home: DshHome) -> Open {
         self.open_with(home, DshLimits::default())
     }

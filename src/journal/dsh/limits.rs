@@ -25,6 +25,8 @@ pub struct DshLimits {
     pub page: ByteCount,
     /// The most events in one page.
     pub page_events: usize,
+    /// The most directories watched for changes; the others are looked at in turn.
+    pub watches: usize,
     /// What all indexes of logs kept in memory may sum up to.
     pub cache: ByteCount,
 }
@@ -44,6 +46,7 @@ impl Default for DshLimits {
             folders: 100_000,
             page: ByteCount::new(PAGE_BYTES),
             page_events: 200,
+            watches: 16_384,
             cache: ByteCount::mib(128),
         }
     }

@@ -43,26 +43,28 @@ pub(crate) enum LogFault {
 pub(crate) struct LogIndex {
     pub(crate) header: Header,
     name: LogName,
-    next: u64,
-    references: Vec<Referenced>,
-    declared: Vec<Declared>,
+    pub(super) next: u64,
+    pub(super) references: Vec<Referenced>,
+    pub(super) declared: Vec<Declared>,
     /// Why the log ends before its last line, if it does.
-    ended: Option<String>,
-    marks: Vec<Mark>,
+    pub(super) ended: Option<String>,
+    pub(super) marks: Vec<Mark>,
+    /// Whether it came, in part at least, from elsewhere than the log.
+    pub(super) restored: bool,
     /// The position in `references` of each content and name.
     known: BTreeMap<(AttachmentId, Option<FileName>), usize>,
 }
 
 /// Where a row begins, and what came before it.
 #[derive(Clone, Copy, Debug)]
-struct Mark {
-    place: Place,
-    seq: u64,
-    row: u64,
-    references: usize,
-    declared: usize,
+pub(super) struct Mark {
+    pub(super) place: Place,
+    pub(super) seq: u64,
+    pub(super) row: u64,
+    pub(super) references: usize,
+    pub(super) declared: usize,
     /// A checksum of the file's bytes right before the place.
-    before: u32,
+    pub(super) before: u32,
 }
 
 /// A log file as it is now.
@@ -84,16 +86,7 @@ impl Log<'_> {
     pub(crate) fn index(&self) -> Result<LogIndex, LogFault> {
         let mut lines = self.lines(Place::default())?;
         let header = self.read_header(&mut lines)?;
-        let mut index = LogIndex {
-            header,
-            name: self.name,
-            next: 0,
-            references: Vec::new(),
-            declared: Vec::new(),
-            ended: None,
-            marks: Vec::new(),
-            known: BTreeMap::new(),
-        };
+        let mut index = LogIndex::new(header, self.name);
         self.follow(&mut index, &mut lines, 0)?;
         Ok(index)
     }
@@ -271,6 +264,26 @@ impl Log<'_> {
 }
 
 impl LogIndex {
+    /// The index of a log without events.
+    pub(super) fn new(header: Header, name: LogName) -> Self {
+        Self {
+            header,
+            name,
+            next: 0,
+            references: Vec::new(),
+            declared: Vec::new(),
+            ended: None,
+            marks: Vec::new(),
+            restored: false,
+            known: BTreeMap::new(),
+        }
+    }
+
+    /// The format of the log.
+    pub(super) fn format(&self) -> u32 {
+        self.name.version
+    }
+
     /// The numbering of the log.
     pub(crate) fn generation(&self) -> LogGeneration {
         LogGeneration::new(self.name.version)
@@ -301,7 +314,7 @@ impl LogIndex {
         &self,
         id: AttachmentId,
         name: Option<&FileName>,
-    ) -> Option<&AttachmentRef> {
+    ) -> Option<&Referenced> {
         let first = if let Some(name) = name {
             self.known.get(&(id, Some(name.clone())))
         } else {
@@ -309,7 +322,7 @@ impl LogIndex {
             let of_id = from.take_while(|((other, _), _)| *other == id);
             of_id.map(|(_, at)| at).min()
         };
-        Some(&self.references.get(*first?)?.reference)
+        self.references.get(*first?)
     }
 
     /// Roughly what the index takes in memory.
@@ -368,7 +381,7 @@ impl LogIndex {
         Ok(())
     }
 
-    fn refer(&mut self, reference: AttachmentRef, seq: Seq) {
+    pub(super) fn refer(&mut self, reference: AttachmentRef, seq: Seq) {
         let key = (reference.id, reference.name.clone());
         if let Entry::Vacant(vacant) = self.known.entry(key) {
             vacant.insert(self.references.len());

@@ -18,6 +18,7 @@ use super::{
     log::{Log, LogFault, LogIndex},
     names::{Encoding, LogName, project_folder, session_id},
     row::Header,
+    shelf::Shelf,
 };
 use crate::{
     beneath::{BeneathError, ForeignDir, Stamp},
@@ -48,6 +49,7 @@ pub(crate) struct Logs {
     home: Arc<DshHome>,
     limits: DshLimits,
     kept: Mutex<Kept>,
+    shelf: Shelf,
     seen: Seen,
 }
 
@@ -75,19 +77,19 @@ struct Slot {
 
 /// What a pass over a log came to, and of which file.
 #[derive(Clone, Debug)]
-struct Indexed {
-    found: Found,
-    stamp: Stamp,
+pub(super) struct Indexed {
+    pub(super) found: Found,
+    pub(super) stamp: Stamp,
     /// Whether the stamp is sure to move with the next change.
-    settled: bool,
-    outcome: Result<Arc<LogIndex>, Arc<str>>,
+    pub(super) settled: bool,
+    pub(super) outcome: Result<Arc<LogIndex>, Arc<str>>,
 }
 
 /// A log by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Found {
-    project: Box<[u8]>,
-    name: LogName,
+pub(super) struct Found {
+    pub(super) project: Box<[u8]>,
+    pub(super) name: LogName,
 }
 
 /// A log, open, with its index.
@@ -98,11 +100,19 @@ pub(crate) struct OpenLog {
     pub(crate) index: Arc<LogIndex>,
 }
 
+impl OpenLog {
+    /// Whether the next change is sure to be seen.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.file.stamp.is_settled()
+    }
+}
+
 impl Logs {
-    pub(crate) fn new(home: Arc<DshHome>, limits: DshLimits) -> Self {
+    pub(crate) fn new(home: Arc<DshHome>, limits: DshLimits, shelf: Shelf) -> Self {
         Self {
             home,
             limits,
+            shelf,
             kept: Mutex::default(),
             seen: Seen::default(),
         }
@@ -127,6 +137,9 @@ impl Logs {
         let mut kept = slot.lock().unwrap_or_else(PoisonError::into_inner);
         for attempt in 1..=ATTEMPTS {
             let (found, file) = self.find(place)?;
+            if kept.is_none() && attempt == 1 {
+                *kept = self.shelf.load(session, &found, &file);
+            }
             if let Some(known) = &*kept
                 && known.settled
                 && (&known.found, known.stamp) == (&found, file.stamp)
@@ -169,17 +182,21 @@ impl Logs {
                 Err(LogFault::Io(error)) => return Err(io("reading a log")(error)),
             };
             self.note(found.name);
-            let stamp = file.stamp;
-            let opened = open_log(file, &found, &outcome);
             let weight = outcome
                 .as_ref()
                 .map_or(ByteCount::kib(1), |index| index.weight());
-            *kept = Some(Indexed {
+            let indexed = Indexed {
                 found,
-                stamp,
-                settled: stamp.is_settled(),
+                stamp: file.stamp,
+                settled: file.stamp.is_settled(),
                 outcome,
-            });
+            };
+            // One that may change under the same stamp is no good to a later start.
+            if indexed.settled {
+                self.shelf.save(session, &indexed, &file);
+            }
+            let opened = open_log(file, &indexed.found, &indexed.outcome);
+            *kept = Some(indexed);
             drop(kept);
             self.keep(session, weight);
             return opened;
@@ -204,12 +221,32 @@ impl Logs {
         match read.events(&log.index, from, to) {
             Ok(events) => Ok(Some(events)),
             Err(LogFault::Moved) => {
-                let slot = self.slot(session);
-                *slot.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                self.distrust(session);
                 Ok(None)
             }
             Err(LogFault::Damaged(why)) => Err(JournalError::Corrupt(why)),
             Err(LogFault::Io(error)) => Err(io("reading a log")(error)),
+        }
+    }
+
+    /// Forgets what is known of a session's log: it is not what the log says.
+    pub(crate) fn distrust(&self, session: SessionHandle) {
+        let slot = self.slot(session);
+        *slot.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.shelf.forget(&[session]);
+    }
+
+    /// Forgets sessions that went.
+    pub(crate) fn forget(&self, sessions: &[SessionHandle]) {
+        self.shelf.forget(sessions);
+    }
+
+    /// Whether the session was asked for before, in this run or an earlier one.
+    pub(crate) fn is_known(&self, session: SessionHandle) -> bool {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.slots.contains_key(&session) || {
+            drop(kept);
+            self.shelf.has(session)
         }
     }
 

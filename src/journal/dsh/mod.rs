@@ -24,10 +24,13 @@ mod log;
 mod logs;
 mod names;
 pub(super) mod row;
+mod shelf;
 mod source;
+mod watch;
 mod whole;
 
 pub use limits::DshLimits;
 pub use names::{Encoding, LogName, project_folder, session_folder, session_id};
-pub use source::{DshOwners, DshSource, Watch};
+pub use source::{DshOwners, DshSource};
+pub use watch::Watch;
 pub use whole::{WholeLog, read_log};

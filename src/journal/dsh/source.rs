@@ -1,12 +1,7 @@
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     fmt, io,
-    sync::{
-        Arc, Mutex, PoisonError, RwLock,
-        mpsc::{RecvTimeoutError, Sender, channel},
-    },
-    thread::JoinHandle,
-    time::Duration,
+    sync::{Arc, Mutex, PoisonError, RwLock},
 };
 
 use rusqlite::params;
@@ -16,8 +11,11 @@ use super::{
     limits::DshLimits,
     logs::{FolderPlace, Logs, OpenLog, refused},
     names::session_id,
+    shelf::{Shelf, agrees},
+    watch::{Watch, Watched},
 };
 use crate::{
+    beneath::ForeignDir,
     control::{Control, ControlError},
     home::DshHome,
     journal::{
@@ -28,8 +26,6 @@ use crate::{
     },
 };
 
-/// How often a home is looked at for sessions that came or went.
-const EVERY: Duration = Duration::from_millis(300);
 /// How often a page is read again of a log that moves under the reader.
 const ATTEMPTS: u32 = 8;
 /// How many sessions are recorded in one write.
@@ -94,7 +90,11 @@ impl DshSource {
         limits: DshLimits,
     ) -> Result<Self, JournalError> {
         let source = Self {
-            logs: Logs::new(Arc::clone(&home), limits),
+            logs: Logs::new(
+                Arc::clone(&home),
+                limits,
+                Shelf::open(&control, &format!("dsh:{name}"))?,
+            ),
             control,
             home,
             source: format!("dsh:{name}"),
@@ -132,31 +132,54 @@ impl DshSource {
         Ok(())
     }
 
-    /// Looks again and again on a thread of its own, until the returned value is dropped.
+    /// Watches the home on a thread of its own, until the returned value is dropped: sessions that come
+    /// and go, and logs that move and were asked for before, whose index is kept up.
     ///
     /// # Errors
     /// When the system gives no thread.
     pub fn watch(self: &Arc<Self>) -> io::Result<Watch> {
-        let (stop, stopped) = channel::<()>();
-        let source = Arc::clone(self);
-        let thread = std::thread::Builder::new()
-            .name("dsh-watch".to_owned())
-            .spawn(move || {
-                let mut troubled = false;
-                while stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
-                    let looked = source.look();
-                    if let Err(error) = &looked
-                        && !troubled
-                    {
-                        tracing::warn!(%error, "a DSH home cannot be looked at");
-                    }
-                    troubled = looked.is_err();
-                }
-            })?;
-        Ok(Watch {
-            stop: Some(stop),
-            thread: Some(thread),
-        })
+        Watch::start(Arc::clone(self))
+    }
+
+    /// Brings the index of a session up to date, if the session was ever asked for; says whether its
+    /// log stands still.
+    pub(super) fn refresh(&self, session: SessionHandle) -> bool {
+        if !self.logs.is_known(session) {
+            return true;
+        }
+        // Why it cannot be read is told to whoever asks for it.
+        self.log(session).map_or(true, |log| log.is_settled())
+    }
+
+    /// The directory of the sessions, a project folder of it, or the folder of a session.
+    pub(super) fn folder(&self, place: &Watched) -> Option<ForeignDir> {
+        let sessions = self.home.sessions().ok()?;
+        match place {
+            Watched::Sessions => Some(sessions),
+            Watched::Project(project) => sessions.dir(project).ok(),
+            Watched::Session(session) => {
+                let place = {
+                    let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
+                    places.get(session).map(Arc::clone)?
+                };
+                sessions
+                    .dir(place.projects.first()?)
+                    .ok()?
+                    .dir(&place.folder)
+                    .ok()
+            }
+        }
+    }
+
+    /// The project folders that are there now.
+    pub(super) fn projects(&self) -> HashSet<Box<[u8]>> {
+        let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
+        let all = places.values().flat_map(|place| &place.projects);
+        all.cloned().collect()
+    }
+
+    pub(super) fn most_watches(&self) -> usize {
+        self.logs.limits().watches
     }
 
     /// Whether the session is one of this home.
@@ -320,7 +343,9 @@ impl DshSource {
         let before: HashSet<SessionHandle> = self.sessions().into_iter().collect();
         let came = places.keys().filter(|handle| !before.contains(handle));
         let went = before.iter().filter(|handle| !places.contains_key(handle));
-        self.own(came.copied().collect(), went.copied().collect())?;
+        let went: Vec<SessionHandle> = went.copied().collect();
+        self.logs.forget(&went);
+        self.own(came.copied().collect(), went)?;
         *self.places.write().unwrap_or_else(PoisonError::into_inner) = places;
         Ok(())
     }
@@ -427,19 +452,27 @@ impl Source for DshSource {
         session: SessionHandle,
         window: Window,
     ) -> Result<Vec<Referenced>, JournalError> {
-        let index = self.log(session)?.index;
-        Ok(part(index.references(), window))
+        self.confirmed(session, |log| {
+            let some = part(log.index.references(), window);
+            let each = some.iter().map(|at| (at.seq, Some(at), None));
+            Ok(self.agree(session, log, each)?.then_some(some.clone()))
+        })
     }
 
+    /// What the log itself says now, whatever its index says.
     fn reference(
         &self,
         session: SessionHandle,
         id: AttachmentId,
         name: Option<&FileName>,
     ) -> Result<AttachmentRef, JournalError> {
-        let index = self.log(session)?.index;
-        let found = index.reference(id, name).cloned();
-        found.ok_or(JournalError::NotFound)
+        self.confirmed(session, |log| {
+            let found = log.index.reference(id, name);
+            let found = found.ok_or(JournalError::NotFound)?;
+            let each = [(found.seq, Some(found), None)];
+            let agrees = self.says(session, log, each)?;
+            Ok(agrees.then(|| found.reference.clone()))
+        })
     }
 
     fn declared(
@@ -447,29 +480,68 @@ impl Source for DshSource {
         session: SessionHandle,
         window: Window,
     ) -> Result<Vec<Declared>, JournalError> {
-        let index = self.log(session)?.index;
-        Ok(part(index.declared(), window))
+        self.confirmed(session, |log| {
+            let some = part(log.index.declared(), window);
+            let each = some.iter().map(|at| (at.seq, None, Some(at)));
+            Ok(self.agree(session, log, each)?.then_some(some.clone()))
+        })
+    }
+}
+
+/// What an index says of an event.
+type Claim<'a> = (Seq, Option<&'a Referenced>, Option<&'a Declared>);
+
+impl DshSource {
+    /// Answers from a log's index, and once more from an index made anew when the log does not say the
+    /// same: then `ask` gives `None`.
+    fn confirmed<T>(
+        &self,
+        session: SessionHandle,
+        ask: impl Fn(&OpenLog) -> Result<Option<T>, JournalError>,
+    ) -> Result<T, JournalError> {
+        for _ in 0..ATTEMPTS {
+            if let Some(answer) = ask(&self.log(session)?)? {
+                return Ok(answer);
+            }
+            self.logs.distrust(session);
+        }
+        Err(JournalError::Busy)
+    }
+
+    /// As [`DshSource::says`], for an index that was not made of the log in this run.
+    fn agree<'a>(
+        &self,
+        session: SessionHandle,
+        log: &OpenLog,
+        claims: impl IntoIterator<Item = Claim<'a>>,
+    ) -> Result<bool, JournalError> {
+        Ok(!log.index.restored || self.says(session, log, claims)?)
+    }
+
+    /// Whether the log says all this.
+    fn says<'a>(
+        &self,
+        session: SessionHandle,
+        log: &OpenLog,
+        claims: impl IntoIterator<Item = Claim<'a>>,
+    ) -> Result<bool, JournalError> {
+        for (seq, reference, declared) in claims {
+            let next = seq.get().saturating_add(1);
+            let events = self.logs.events(session, log, seq.get(), next)?;
+            let Some(event) = events.and_then(|events| events.into_iter().next()) else {
+                return Ok(false);
+            };
+            if !agrees(&event, log.index.format(), reference, declared)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }
 
 impl fmt::Debug for DshSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DshSource").finish_non_exhaustive()
-    }
-}
-
-/// Looks at a home for new sessions while it lives.
-#[derive(Debug)]
-pub struct Watch {
-    stop: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        // A thread that panicked has looked its last; the sessions known are served on.
-        drop(self.thread.take().map(JoinHandle::join));
     }
 }
 
