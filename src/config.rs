@@ -67,8 +67,10 @@ pub struct Config {
     pub listen: SocketAddr,
     /// The address of the operator's listener, which asks for no token: loopback only.
     pub admin: Option<SocketAddr>,
-    /// How clients reach the service when that is not `http://` and `listen`.
+    /// How clients reach the service when that is not `listen`.
     pub public_url: Option<PublicUrl>,
+    /// The certificate of the public listener, which then speaks TLS and nothing else.
+    pub tls: Option<TlsConfig>,
     /// Whether a proof may open the gate.
     pub deliverables: Mode,
     /// How old a proof may be.
@@ -79,6 +81,15 @@ pub struct Config {
     pub homes: Vec<HomeConfig>,
     /// Every bound.
     pub limits: Limits,
+}
+
+/// `[tls]`: where the certificate and its key lie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsConfig {
+    /// The chain of certificates, leaf first, PEM.
+    pub cert: PathBuf,
+    /// The private key, PEM.
+    pub key: PathBuf,
 }
 
 /// One `[[dsh]]`: a DSH home that is read in place.
@@ -271,16 +282,38 @@ impl Config {
         let mut table: toml::Table = toml::from_str(text).map_err(|error| invalid(&error))?;
         let mut settings = written;
         let mut data = written_data;
+        let (mut cert, mut key) = (None, None);
         for (variable, value) in environment {
             let Some((variable, value)) = override_of(variable, value)? else {
                 continue;
             };
             settings = lay_over(&mut table, &variable, &value)?;
-            if variable == "HOLDFAST_DATA" {
-                data = Some(PathBuf::from(value));
+            match variable.as_str() {
+                "HOLDFAST_DATA" => data = Some(PathBuf::from(value)),
+                "HOLDFAST_TLS_CERT" => cert = Some(PathBuf::from(value)),
+                "HOLDFAST_TLS_KEY" => key = Some(PathBuf::from(value)),
+                _ => {}
             }
         }
-        Ok(settings.into_config(file, data))
+        if let Some(tls) = &settings.tls
+            && tls.cert.is_some() != tls.key.is_some()
+        {
+            return Err(half_of_tls(file, text));
+        }
+        let mut config = settings.into_config(file, data);
+        if let Some(tls) = &mut config.tls {
+            tls.cert = cert.unwrap_or_else(|| tls.cert.clone());
+            tls.key = key.unwrap_or_else(|| tls.key.clone());
+        }
+        Ok(config)
+    }
+}
+
+impl Config {
+    /// How the public listener is spoken to.
+    #[must_use]
+    pub const fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
     }
 }
 
@@ -304,6 +337,7 @@ struct Settings {
     listen: Option<SocketAddr>,
     admin: Option<Loopback>,
     public_url: Option<PublicUrl>,
+    tls: Option<TlsSettings>,
     #[serde(default)]
     deliverables: DeliverablesSettings,
     #[serde(default)]
@@ -319,6 +353,13 @@ struct Settings {
 struct DeliverablesSettings {
     mode: Option<Opening>,
     max_age: Option<Age>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TlsSettings {
+    cert: Option<Place>,
+    key: Option<Place>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -375,6 +416,12 @@ impl Settings {
             listen: self.listen.unwrap_or(DEFAULT_LISTEN),
             admin: self.admin.map(|admin| admin.0),
             public_url: self.public_url,
+            tls: self.tls.and_then(|tls| {
+                Some(TlsConfig {
+                    cert: base.join(tls.cert?.0),
+                    key: base.join(tls.key?.0),
+                })
+            }),
             deliverables: self
                 .deliverables
                 .mode
@@ -452,6 +499,23 @@ impl LimitSettings {
     }
 }
 
+fn half_of_tls(file: &Path, text: &str) -> ConfigError {
+    let at = text.find("[tls]").or_else(|| text.find("tls"));
+    let message = "`cert` and `key` go together".to_owned();
+    match at {
+        Some(at) => ConfigError::Invalid {
+            path: file.to_owned(),
+            line: line_of(text, at),
+            key: "tls".to_owned(),
+            message,
+        },
+        None => ConfigError::Environment {
+            variable: "HOLDFAST_TLS_CERT, HOLDFAST_TLS_KEY".to_owned(),
+            message,
+        },
+    }
+}
+
 /// Reads the operator's file, once, and refuses one that others may write.
 fn read(path: &Path) -> Result<String, ConfigError> {
     let failed = |source| ConfigError::Read {
@@ -523,6 +587,8 @@ fn lay_over(table: &mut toml::Table, variable: &str, value: &str) -> Result<Sett
         (&["limits"], key)
     } else if let Some(key) = name.strip_prefix("deliverables_") {
         (&["deliverables"], key)
+    } else if let Some(key) = name.strip_prefix("tls_") {
+        (&["tls"], key)
     } else {
         (&[], name.as_str())
     };
@@ -987,6 +1053,14 @@ mod tests {
                 ":1: deliverables.max_age: a proof's age is",
             ),
             ("public_url = \"ftp://x\"\n", ":1: public_url: a public URL"),
+            (
+                "\n[tls]\ncert = \"c.pem\"\n",
+                ":2: tls: `cert` and `key` go together",
+            ),
+            (
+                "[tls]\ncert = \"\"\nkey = \"k\"\n",
+                ":2: tls.cert: a path is not empty",
+            ),
             (
                 "public_url = \"https://u@x\"\n",
                 ":1: public_url: a public URL",

@@ -10,12 +10,16 @@ mod arena;
 mod overlap;
 mod places;
 mod proving;
+mod reload;
 mod settled;
+mod tls;
 
 use places::{Places, no_home, open_home};
 use proving::sound_resolvers;
 pub use proving::{Gatekeeper, Proving, Settings, Which};
+pub use reload::Reloads;
 use std::{
+    convert::Infallible,
     io,
     net::SocketAddr,
     os::fd::AsFd as _,
@@ -24,6 +28,8 @@ use std::{
 
 use rustix::fs::AtFlags;
 use thiserror::Error;
+use tls::Certificate;
+pub use tls::CertificateError;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -117,6 +123,9 @@ pub enum AppError {
     /// Principals or secrets.
     #[error("access")]
     Access(#[from] AccessError),
+    /// The certificate cannot be shown.
+    #[error("[tls]")]
+    Certificate(#[from] CertificateError),
     /// The public URL's host is none that a request could name.
     #[error("public_url")]
     PublicUrl(#[from] AuthorityError),
@@ -153,13 +162,14 @@ pub struct Opened {
     sound: Vec<Resolver>,
     roots: Vec<HeldRoot>,
     homes: Vec<(HomeConfig, DshHome)>,
+    certificate: Option<Arc<Certificate>>,
 }
 
 impl Opened {
     /// Opens the data directory, taking its lock, and every root.
     ///
     /// # Errors
-    /// [`AppError::Layout`], [`AppError::Root`], [`AppError::Overlap`].
+    /// [`AppError::Layout`], [`AppError::Root`], [`AppError::Overlap`], [`AppError::Certificate`].
     pub fn open(config: &Config) -> Result<Self, AppError> {
         let places = Places::open(config)?;
         let data = DataDir::open(&config.data)?;
@@ -170,11 +180,13 @@ impl Opened {
         } else {
             sound_resolvers(data.staging_dir())?
         };
+        let certificate = config.tls.as_ref().map(Certificate::open).transpose()?;
         Ok(Self {
             data,
             sound,
             roots: places.roots,
             homes,
+            certificate: certificate.map(Arc::new),
         })
     }
 
@@ -359,6 +371,23 @@ impl Service {
         &self.parts.access
     }
 
+    /// What is to be read again when the operator asks for it.
+    #[must_use]
+    pub fn reloads(&self) -> Reloads {
+        let mut reloads = Reloads::default();
+        let gatekeeper = self.gatekeeper();
+        // A report that is refused closes the gate, and the log says why.
+        reloads.add("probe report", move || {
+            gatekeeper.reload();
+            Ok::<_, Infallible>(())
+        });
+        if let Some(certificate) = &self.opened.certificate {
+            let certificate = Arc::clone(certificate);
+            reloads.add("certificate", move || certificate.reload());
+        }
+        reloads
+    }
+
     /// Listens on the configured addresses and on the control socket, calls `ready` with the public
     /// one, and serves until `stop`; then accepts nothing more and lets what runs finish within the
     /// drain time.
@@ -370,7 +399,10 @@ impl Service {
         stop: CancellationToken,
         ready: impl FnOnce(SocketAddr),
     ) -> Result<(), AppError> {
-        let public = Listener::tcp(self.listen).map_err(failed("listening"))?;
+        let mut public = Listener::tcp(self.listen).map_err(failed("listening"))?;
+        if let Some(certificate) = &self.opened.certificate {
+            public = public.with_tls(certificate.tls());
+        }
         let address = public.address().unwrap_or(self.listen);
         let admin = self.admin.map(Listener::tcp).transpose();
         let admin = admin.map_err(failed("listening for the operator"))?;

@@ -24,9 +24,9 @@ pub(super) fn run(common: &Common, serve: &Serve, output: Output) -> Result<(), 
     }
     let mut config = config(common)?;
     config.listen = serve.listen.unwrap_or(config.listen);
-    if !config.listen.ip().is_loopback() {
+    if !config.listen.ip().is_loopback() && config.tls.is_none() {
         tracing::warn!(
-            "listening beyond loopback in plain HTTP: a proxy that speaks TLS belongs in front"
+            "listening beyond loopback in plain HTTP: set [tls], or put a proxy that speaks TLS in front"
         );
     }
     let service = Service::open(&config).map_err(|error| opening(&error))?;
@@ -55,7 +55,8 @@ pub(super) fn on_runtime<T>(work: impl Future<Output = Result<T, Failure>>) -> R
     done
 }
 
-/// Serves until SIGTERM or ctrl-C, then drains; a second one ends at once.
+/// Serves until SIGTERM or ctrl-C, then drains; a second one ends at once. SIGHUP reads again what
+/// can be read again.
 pub(super) async fn until_stopped(
     service: Service,
     listen: SocketAddr,
@@ -66,17 +67,20 @@ pub(super) async fn until_stopped(
     let mut terminate = signal(SignalKind::terminate()).map_err(handlers)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(handlers)?;
     let mut hangup = signal(SignalKind::hangup()).map_err(handlers)?;
-    let gatekeeper = service.gatekeeper();
-    // A new report is not looked for: whoever makes one says so.
-    let reloading = tokio::spawn(async move {
+    let reloads = Arc::new(service.reloads());
+    let on_hangup = async {
         while hangup.recv().await.is_some() {
-            let gatekeeper = Arc::clone(&gatekeeper);
-            let reloaded = tokio::task::spawn_blocking(move || gatekeeper.reload()).await;
-            if reloaded.is_err() {
-                tracing::error!("the probe report could not be loaded again");
+            let reloads = Arc::clone(&reloads);
+            // One after the other; what comes meanwhile is one more, not many.
+            if tokio::task::spawn_blocking(move || reloads.run())
+                .await
+                .is_err()
+            {
+                tracing::error!("a reload did not end well");
             }
         }
-    });
+        std::future::pending::<()>().await;
+    };
     let on_signal = {
         let stop = stop.clone();
         async move {
@@ -105,9 +109,9 @@ pub(super) async fn until_stopped(
     });
     tokio::select! {
         served = served => served.map_err(|error| ended(&error, listen))?,
+        () = on_hangup => {}
         () = on_signal => return Err(Failure::new(Exit::Failed, "stopped at once, not drained")),
     }
-    reloading.abort();
     told
 }
 

@@ -196,10 +196,10 @@ async fn demo(
 
 /// How clients reach the server.
 pub(super) fn url(config: &Config, address: SocketAddr) -> String {
-    config
-        .public_url
-        .as_ref()
-        .map_or_else(|| format!("http://{address}"), ToString::to_string)
+    config.public_url.as_ref().map_or_else(
+        || format!("{}://{address}", config.scheme()),
+        ToString::to_string,
+    )
 }
 
 fn text(ready: &Ready, is_new: bool) -> String {

@@ -25,6 +25,7 @@ mod wire;
 mod bundles;
 mod names;
 mod resume;
+mod tls;
 
 use std::process::Command;
 

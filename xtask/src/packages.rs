@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use crate::step::{say, succeeds};
 
 /// A program the tests call, or a module of the system's Python, and the Debian package that has it.
-const NEEDED: [(&str, &str, &str); 16] = [
+const NEEDED: [(&str, &str, &str); 17] = [
     ("strace", "strace", "kill at every system call"),
     (
         "mkfs.ext4",
@@ -23,6 +23,7 @@ const NEEDED: [(&str, &str, &str); 16] = [
         "atomic copies on a filesystem of our own",
     ),
     ("losetup", "mount", "power cuts on a filesystem of our own"),
+    ("openssl", "openssl", "TLS as another library speaks it"),
     ("curl", "curl", "downloads as a person would do them"),
     ("wget", "wget", "downloads as a person would do them"),
     ("aria2c", "aria2", "downloads as a person would do them"),
