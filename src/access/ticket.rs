@@ -19,6 +19,10 @@ use crate::{
 /// The most uses a ticket can have.
 pub const MOST_USES: u32 = 100;
 
+/// How long past its grace a ticket is kept by which a download may be under way: no total time limits
+/// a transfer, but what was cut looks the same.
+const LONGEST_TRANSFER: Duration = Duration::from_hours(7 * 24);
+
 /// What a new ticket is to be like.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
@@ -607,24 +611,31 @@ fn opened(conn: &Connection, ticket: i64) -> Result<Vec<Opened>, ControlError> {
         })?)
 }
 
-/// Removes tickets nobody can use any more, and says how many the principal has left.
+/// Removes tickets nobody can use any more, and says how many the principal has left. One by which a
+/// download may still be under way is kept for its end.
 fn sweep(
     conn: &Connection,
     who: &str,
     now: Timestamp,
     grace: Duration,
 ) -> Result<usize, ControlError> {
-    let grace = i64::try_from(grace.as_millis()).unwrap_or(i64::MAX);
-    conn.prepare_cached("DELETE FROM tickets WHERE expires_at <= ?1")?
-        .execute([now.as_millis().saturating_sub(grace)])?;
+    let ago = |span: Duration| {
+        let span = i64::try_from(span.as_millis()).unwrap_or(i64::MAX);
+        now.as_millis().saturating_sub(span)
+    };
+    conn.prepare_cached(
+        "DELETE FROM tickets WHERE expires_at <= ?1 AND (expires_at <= ?2 OR NOT EXISTS (
+             SELECT 1 FROM ticket_uses u WHERE u.ticket = tickets.id AND u.running > 0))",
+    )?
+    .execute([ago(grace), ago(grace.saturating_add(LONGEST_TRANSFER))])?;
     conn.prepare_cached(
         "DELETE FROM tickets WHERE principal = ?1
              AND token IN (SELECT id FROM tokens WHERE revoked_at IS NOT NULL)",
     )?
     .execute([who])?;
     let kept: u64 = conn
-        .prepare_cached("SELECT count(*) FROM tickets WHERE principal = ?1")?
-        .query_row([who], |row| count(row, 0))?;
+        .prepare_cached("SELECT count(*) FROM tickets WHERE principal = ?1 AND expires_at > ?2")?
+        .query_row(params![who, ago(grace)], |row| count(row, 0))?;
     Ok(usize::try_from(kept).unwrap_or(usize::MAX))
 }
 

@@ -742,3 +742,47 @@ fn what_was_not_sent_does_not_count() {
     eventually("the rest is given back", || sent() < LARGE / 2);
     assert!(sent() >= 1 << 20);
 }
+
+/// r11: a download may take longer than its ticket lasts, grace and all.
+#[test]
+fn r11_a_slow_download_outlives_its_ticket() {
+    let bytes = content(LARGE, 11);
+    let (server, session, ticket) = scene(&bytes, 1);
+    let mut client = server.connect();
+    client
+        .send(&request("GET", &ticket.href, None, &[], None))
+        .unwrap();
+    assert_eq!(client.read_head().status, 200);
+    let life = server.parts.limits.ticket_life;
+    server
+        .clock
+        .advance(life + server.parts.limits.ticket_grace);
+    assert_eq!(ask(&server, "GET", &ticket.href, &[]).status, 404);
+    // Making a ticket sweeps away what has ended.
+    make(&server, &server.alice, &session, &bytes, 1);
+    assert!(client.read_body(LARGE) == bytes);
+    make(&server, &server.alice, &session, &bytes, 1);
+    let rows = server.parts.control.read(|conn| {
+        conn.query_row("SELECT count(*) FROM tickets", [], |row| {
+            row.get::<_, i64>(0)
+        })
+        .map_err(holdfast::control::ControlError::from)
+    });
+    assert_eq!(rows.unwrap(), 2, "and the one that is done with is gone");
+}
+
+/// a10: every link has an end, and needs no account until then.
+#[test]
+fn a10_every_link_has_an_end_and_needs_no_account() {
+    let (server, session, _) = scene(b"abc", 1);
+    let ticket = made(&server.post("/v1/tickets", &server.alice, &form(&session, b"abc")));
+    let answer = ask(&server, "HEAD", &ticket.href, &[]);
+    assert_eq!(answer.status, 200, "without any token");
+    server.clock.advance(Duration::from_mins(10));
+    assert_eq!(ask(&server, "HEAD", &ticket.href, &[]).status, 404);
+    let mut longest = form(&session, b"abc");
+    longest["lifeSeconds"] = server.parts.limits.ticket_life.as_secs().into();
+    let ticket = made(&server.post("/v1/tickets", &server.alice, &longest));
+    server.clock.advance(server.parts.limits.ticket_life);
+    assert_eq!(ask(&server, "HEAD", &ticket.href, &[]).status, 404);
+}
