@@ -8,7 +8,7 @@ use percent_encoding::percent_decode_str;
 
 use crate::{
     has,
-    nasty::nasty,
+    nasty::{is_safe, nasty},
     program::{Home, Server},
 };
 
@@ -67,6 +67,7 @@ impl Scene {
                 panic!("{name:?}: {:?}", names_in(dir.path()));
             };
             let shown = saved.to_string_lossy();
+            assert!(is_safe(&shown), "{name:?} as {shown:?}");
             assert!(
                 may_save(&SaveName::new(name), &shown),
                 "{name:?} as {shown:?}"

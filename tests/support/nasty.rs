@@ -72,3 +72,33 @@ pub(crate) fn nasty() -> Vec<String> {
     names.push(format!("{}.tar.gz", "x".repeat(240)));
     names
 }
+
+/// Whether a name is safe to have on Linux, macOS and Windows: said once more, in other words than the
+/// code that makes names safe.
+pub(crate) fn is_safe(name: &str) -> bool {
+    let devices = [
+        "CON", "PRN", "AUX", "NUL", "CONIN$", "CONOUT$", "CLOCK$", "COM¹", "COM²", "COM³", "LPT¹",
+        "LPT²", "LPT³",
+    ];
+    let stem = name.split('.').next().unwrap().trim_end().to_uppercase();
+    let numbered = |port: &str| {
+        let number = stem.strip_prefix(port);
+        number.is_some_and(|n| n.len() == 1 && n.chars().all(|c| c.is_ascii_digit()))
+    };
+    let is_device = devices.contains(&&*stem) || numbered("COM") || numbered("LPT");
+    let is_hidden = name.starts_with('.') && name != ".gitignore";
+    let turns = |c: char| {
+        c.is_control()
+            || "<>:\"/\\|?*\u{ad}\u{61c}\u{feff}".contains(c)
+            || ('\u{200b}'..='\u{200f}').contains(&c)
+            || ('\u{2028}'..='\u{202e}').contains(&c)
+            || ('\u{2060}'..='\u{206f}').contains(&c)
+    };
+    !(name.is_empty()
+        || name.len() > 255
+        || is_device
+        || is_hidden
+        || name.starts_with(['-', ' '])
+        || name.ends_with(['.', ' '])
+        || name.contains(turns))
+}
