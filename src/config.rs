@@ -79,6 +79,8 @@ pub struct Config {
     pub roots: Vec<RootConfig>,
     /// The DSH homes whose sessions are served as well, in the file's order.
     pub homes: Vec<HomeConfig>,
+    /// Whether and how people are asked.
+    pub interactions: Interactions,
     /// Every bound.
     pub limits: Limits,
 }
@@ -90,6 +92,27 @@ pub struct TlsConfig {
     pub cert: PathBuf,
     /// The private key, PEM.
     pub key: PathBuf,
+}
+
+/// `[interactions]`: whether and how approvals and questions are put to people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interactions {
+    /// Whether they are put at all.
+    pub enabled: bool,
+    /// The language people read.
+    pub locale: String,
+    /// How long an approval waits.
+    pub life: Duration,
+}
+
+impl Default for Interactions {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            locale: "en".to_owned(),
+            life: Duration::from_mins(2),
+        }
+    }
 }
 
 /// One `[[dsh]]`: a DSH home that is read in place.
@@ -345,7 +368,44 @@ struct Settings {
     #[serde(default)]
     dsh: Vec<HomeSettings>,
     #[serde(default)]
+    interactions: InteractionSettings,
+    #[serde(default)]
     limits: LimitSettings,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct InteractionSettings {
+    enabled: Option<bool>,
+    locale: Option<String>,
+    life: Option<ApprovalLife>,
+}
+
+impl InteractionSettings {
+    fn into_interactions(self) -> Interactions {
+        let usual = Interactions::default();
+        Interactions {
+            enabled: self.enabled.unwrap_or(usual.enabled),
+            locale: self.locale.unwrap_or(usual.locale),
+            life: self.life.map_or(usual.life, |life| life.0),
+        }
+    }
+}
+
+/// How long an approval may wait: ten minutes at most.
+#[derive(Debug)]
+struct ApprovalLife(Duration);
+
+impl<'de> Deserialize<'de> for ApprovalLife {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let life = Life::deserialize(deserializer)?.0;
+        if life > Duration::from_mins(10) {
+            return Err(serde::de::Error::custom(
+                "an approval waits for at most `10m`",
+            ));
+        }
+        Ok(Self(life))
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -422,6 +482,7 @@ impl Settings {
                     key: base.join(tls.key?.0),
                 })
             }),
+            interactions: self.interactions.into_interactions(),
             deliverables: self
                 .deliverables
                 .mode
@@ -585,6 +646,8 @@ fn lay_over(table: &mut toml::Table, variable: &str, value: &str) -> Result<Sett
         (&["limits", "journal"], key)
     } else if let Some(key) = name.strip_prefix("limits_") {
         (&["limits"], key)
+    } else if let Some(key) = name.strip_prefix("interactions_") {
+        (&["interactions"], key)
     } else if let Some(key) = name.strip_prefix("deliverables_") {
         (&["deliverables"], key)
     } else if let Some(key) = name.strip_prefix("tls_") {

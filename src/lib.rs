@@ -49,6 +49,8 @@ pub mod gate;
 pub mod policy;
 #[cfg(feature = "service")]
 pub mod receipt;
+#[cfg(feature = "service")]
+pub mod stream;
 
 // Attacks `pinned` and writes what the gate reads.
 pub mod prove;

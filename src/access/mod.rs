@@ -15,7 +15,9 @@ mod token;
 use std::{sync::Arc, time::Duration};
 
 pub use error::AccessError;
-pub use grant::{AppendToSession, Grant, ReadSession, UploadToSession};
+pub use grant::{
+    AppendToSession, AskInSession, DecideInSession, Grant, ReadSession, UploadToSession,
+};
 pub use principal::{ParsePrincipalNameError, Principal, PrincipalKind, PrincipalName};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 pub use ticket::{Asked, MOST_USES, Terms, Ticket, TicketInfo, TicketUse, Wanted};
@@ -184,6 +186,62 @@ impl Access {
             return Err(AccessError::Denied);
         }
         Ok(Grant::passed(AppendToSession::new(session)))
+    }
+
+    /// A grant to put something to the session's people: for the host that created it alone.
+    ///
+    /// # Errors
+    /// As [`Access::append_to_session`].
+    pub fn ask_in_session(
+        &self,
+        who: &Principal,
+        session: SessionHandle,
+    ) -> Result<Grant<AskInSession>, AccessError> {
+        self.append_to_session(who, session)?;
+        Ok(Grant::passed(AskInSession::new(session)))
+    }
+
+    /// A grant to answer for the session: for its owners alone. A host does not answer itself.
+    ///
+    /// # Errors
+    /// [`AccessError::Hidden`] as [`Access::read_session`]; [`AccessError::Denied`] for a host, and for
+    /// a session of a read-only source.
+    pub fn decide_in_session(
+        &self,
+        who: &Principal,
+        session: SessionHandle,
+    ) -> Result<Grant<DecideInSession>, AccessError> {
+        let standing = self.standing(who, session)?;
+        if !(standing.native && standing.owner) {
+            return Err(AccessError::Denied);
+        }
+        Ok(Grant::passed(DecideInSession::new(session)))
+    }
+
+    /// The session's owners, and its host where it has one.
+    ///
+    /// # Errors
+    /// [`AccessError::Unavailable`] when the database cannot be asked.
+    pub fn people(
+        &self,
+        session: SessionHandle,
+    ) -> Result<(Vec<PrincipalId>, Option<PrincipalId>), AccessError> {
+        let session = session.to_string();
+        let found = self.control.read(|conn| {
+            let owners = conn
+                .prepare_cached(
+                    "SELECT o.principal FROM session_owners o JOIN sessions s ON s.id = o.session
+                     WHERE s.handle = ?1",
+                )?
+                .query_map([&session], |row| parsed(row, 0, PrincipalId::parse))?
+                .collect::<Result<_, _>>()?;
+            let host = conn
+                .prepare_cached("SELECT host FROM sessions WHERE handle = ?1 AND host <> ''")?
+                .query_row([&session], |row| parsed(row, 0, PrincipalId::parse))
+                .optional()?;
+            Ok::<_, ControlError>((owners, host))
+        })?;
+        Ok(found)
     }
 
     /// A grant on an attachment: on the session's own reference to it, under `name` where one is

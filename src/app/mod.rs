@@ -59,7 +59,7 @@ use crate::{
         local::{LocalOptions, LocalStore},
         verified::Verifier,
     },
-    transfer::{Attachments, HeldRoot, HostIdentity, Parts, Pools, Roots},
+    transfer::{Attachments, HeldRoot, HostIdentity, Parts, Pools, Roots, live::LiveOptions},
 };
 
 /// The name of the owner-only socket in the data directory.
@@ -277,7 +277,7 @@ impl Service {
         let hosts = AllowedHosts::with(names(config).iter().map(String::as_str))?;
         let homes = std::mem::take(&mut opened.homes);
         let service = Self {
-            app: http::App::new(Arc::clone(&parts), hosts),
+            app: http::App::new(Arc::clone(&parts), hosts, live_options(config)),
             parts,
             gatekeeper,
             sources,
@@ -416,7 +416,13 @@ impl Service {
                 server::serve(admin, pages, &self.limits, Arc::default(), stop.cancelled()).await;
             }
         };
-        let (drained, _commands, ()) = tokio::join!(
+        let live = Arc::clone(self.app.live());
+        let streams = async {
+            stop.cancelled().await;
+            // What waits ends now, and no stream holds the drain up.
+            live.dispose();
+        };
+        let (drained, _commands, (), ()) = tokio::join!(
             server::serve(
                 public,
                 Public::new(self.app.clone()),
@@ -432,6 +438,7 @@ impl Service {
                 stop.cancelled(),
             ),
             admin,
+            streams,
         );
         if drained.cut > 0 {
             tracing::warn!(
@@ -454,6 +461,15 @@ impl Drop for Service {
         {
             tracing::warn!(%error, "the next start looks for what was taken once more");
         }
+    }
+}
+
+fn live_options(config: &Config) -> LiveOptions {
+    LiveOptions {
+        interactive: config.interactions.enabled,
+        locale: config.interactions.locale.clone(),
+        life: config.interactions.life,
+        ..LiveOptions::default()
     }
 }
 

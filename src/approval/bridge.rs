@@ -291,6 +291,12 @@ impl Bridge {
         self.options.enabled && !self.disposed && self.presence.any(deciders, now)
     }
 
+    /// Whether anything waits.
+    #[must_use]
+    pub fn has_any(&self) -> bool {
+        !self.rooms.is_empty()
+    }
+
     /// What of the session waits, in the order it came.
     pub fn pending(&mut self, session: SessionHandle, now: Moment) -> Vec<Pending> {
         self.lapse(now);

@@ -29,6 +29,12 @@ pub use error::{AskError, DecideError};
 pub use presence::PRESENCE;
 pub use question::{Choice, Question, Reply};
 
+/// Untrusted text as it may be shown: without credentials, hidden characters visible, bounded.
+#[must_use]
+pub fn shown(text: &str) -> String {
+    redact::Shown::of(text, 2048).text
+}
+
 /// How an interaction ended, in the closed vocabulary of the audit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {

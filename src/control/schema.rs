@@ -218,6 +218,18 @@ CREATE TABLE asks (
 CREATE INDEX asks_session ON asks (session, id);
 CREATE INDEX asks_digest ON asks (digest);
 CREATE INDEX asks_open ON asks (expires_at) WHERE outcome IS NULL;
+
+-- Where the events that say how a session stands are found.
+CREATE INDEX events_standing ON events (session, type, seq) WHERE type IN
+    ('turn/start', 'turn/end', 'permission/preset', 'sandbox/mode', 'approval/policy');
+
+-- A permission chosen while no turn was open, until a prompted turn takes it; revision counts the
+-- choices.
+CREATE TABLE permissions (
+    session INTEGER PRIMARY KEY REFERENCES sessions (id),
+    held TEXT,
+    revision INTEGER NOT NULL
+) STRICT;
 ";
 
 /// Brings an open database to the latest schema, in one transaction. `fresh` is run in it when the

@@ -231,20 +231,18 @@ pub(super) async fn append(
             })
         })
         .collect::<Result<Vec<_>, Problem>>()?;
-    let (access, journal) = (app.parts.access.clone(), app.parts.journal.clone());
-    let appended = app
+    let access = app.parts.access.clone();
+    let grant = app
         .parts
         .pools
         .control
-        .run(move || {
-            let grant = access.append_to_session(&caller.who, session)?;
-            let expected = form.expected_seq.map(Seq::new);
-            Ok::<_, TransferError>(match once {
-                None => journal.append(grant.session(), events, expected)?,
-                Some(once) => journal.append_once(grant.session(), events, expected, once)?,
-            })
-        })
+        .run(move || access.append_to_session(&caller.who, session))
         .await??;
+    let expected = form.expected_seq.map(Seq::new);
+    let appended = app
+        .live
+        .append(grant.session(), events, expected, once)
+        .await?;
     Ok((
         StatusCode::CREATED,
         axum::Json(AppendedBody::from(appended)),

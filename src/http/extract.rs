@@ -21,7 +21,9 @@ use super::{
 use crate::{
     access::{Principal, TokenNumber},
     journal::RetryKey,
-    model::{AttachmentId, PrincipalId, SessionHandle, TicketHandle},
+    model::{
+        AttachmentId, InteractionHandle, PrincipalId, SessionHandle, StreamHandle, TicketHandle,
+    },
 };
 
 /// The principal an owner-only way in vouches for: an extension, which no request of a network can
@@ -149,6 +151,36 @@ impl FromRequestParts<App> for Attachment {
     }
 }
 
+/// The interaction an address names; as [`InSession`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Interaction(pub(super) InteractionHandle);
+
+impl FromRequestParts<App> for Interaction {
+    type Rejection = Problem;
+
+    async fn from_request_parts(head: &mut Head, app: &App) -> Result<Self, Problem> {
+        let text = parameter(head, app, "interaction").await?;
+        InteractionHandle::parse(&text)
+            .map(Self)
+            .map_err(|_not_a_handle| Problem::new(Code::NotFound))
+    }
+}
+
+/// The stream an address names; as [`InSession`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stream(pub(super) StreamHandle);
+
+impl FromRequestParts<App> for Stream {
+    type Rejection = Problem;
+
+    async fn from_request_parts(head: &mut Head, app: &App) -> Result<Self, Problem> {
+        let text = parameter(head, app, "stream").await?;
+        StreamHandle::parse(&text)
+            .map(Self)
+            .map_err(|_not_a_handle| Problem::new(Code::NotFound))
+    }
+}
+
 /// The ticket an address names by its public id; as [`InSession`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TicketId(pub(super) TicketHandle);
@@ -252,14 +284,19 @@ impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, Problem> {
-        if !is_json(request.headers()) {
-            return Err(Problem::new(Code::UnsupportedMediaType));
-        }
-        let bytes = collect(request.into_body(), app.parts.limits.json_body.get()).await?;
+        let bytes = json_body(request, app).await?;
         serde_json::from_slice(&bytes)
             .map(Self)
             .map_err(|error| Problem::malformed(format!("body: {error}")))
     }
+}
+
+/// The bytes of a body that says it is JSON.
+pub(super) async fn json_body(request: Request, app: &App) -> Result<bytes::Bytes, Problem> {
+    if !is_json(request.headers()) {
+        return Err(Problem::new(Code::UnsupportedMediaType));
+    }
+    collect(request.into_body(), app.parts.limits.json_body.get()).await
 }
 
 async fn collect(body: Body, limit: u64) -> Result<bytes::Bytes, Problem> {

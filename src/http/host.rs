@@ -3,6 +3,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::App;
+use crate::{model::PrincipalId, transfer::live::Live};
 
 /// The version of the wire protocol under `/v1`.
 const PROTOCOL_VERSION: u32 = 1;
@@ -43,10 +44,34 @@ pub(super) struct Capabilities {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Approval {
-    /// Whether a decision sent here would reach anything.
+    /// Whether a decision sent now would reach anything.
     interactive: bool,
-    /// Why not.
-    reason: &'static str,
+    /// Why not: `off`, `nobody-present`, or `per-session` where no session is named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
+}
+
+impl Approval {
+    /// As things are in a session these people own.
+    pub(super) fn in_session(live: &Live, owners: &[PrincipalId]) -> Self {
+        let interactive = live.interactive(owners);
+        Self {
+            interactive,
+            reason: match (interactive, live.is_on()) {
+                (true, _) => None,
+                (false, true) => Some("nobody-present"),
+                (false, false) => Some("off"),
+            },
+        }
+    }
+
+    /// As far as it can be said without a session.
+    fn in_general(live: &Live) -> Self {
+        Self {
+            interactive: false,
+            reason: Some(if live.is_on() { "per-session" } else { "off" }),
+        }
+    }
 }
 
 /// Why nothing is handed to the caller's machine.
@@ -60,14 +85,11 @@ pub(super) struct LocalHandoff {
 }
 
 impl Capabilities {
-    /// What this build can do.
-    pub(super) const fn present() -> Self {
+    /// What this build can do, with what was found about approvals.
+    pub(super) const fn with(approval: Approval) -> Self {
         Self {
             composer: false,
-            approval: Approval {
-                interactive: false,
-                reason: "no-approval-bridge",
-            },
+            approval,
             local_handoff: false,
             local_handoff_details: LocalHandoff {
                 reason: "executor-unavailable",
@@ -90,6 +112,6 @@ pub(super) async fn describe(State(app): State<App>) -> Json<HostBody> {
         protocol_version: PROTOCOL_VERSION,
         host_instance_id: identity.instance.clone(),
         bridge_generation: identity.bridge_generation,
-        capabilities: Capabilities::present(),
+        capabilities: Capabilities::with(Approval::in_general(&app.live)),
     })
 }

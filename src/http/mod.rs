@@ -14,6 +14,7 @@ mod events;
 mod extract;
 mod fence;
 mod host;
+mod interactions;
 pub mod local;
 mod login;
 pub mod openapi;
@@ -25,6 +26,7 @@ pub mod semantics;
 pub mod server;
 mod sessions;
 mod snapshot;
+mod streams;
 mod tickets;
 mod uploads;
 
@@ -33,7 +35,10 @@ use std::sync::Arc;
 pub use counters::Counters;
 pub use fence::AllowedHosts;
 
-use crate::transfer::Parts;
+use crate::transfer::{
+    Parts,
+    live::{Live, LiveOptions},
+};
 
 /// What every handler can reach.
 #[derive(Clone, Debug)]
@@ -41,6 +46,7 @@ pub struct App {
     parts: Arc<Parts>,
     hosts: Arc<AllowedHosts>,
     counters: Arc<Counters>,
+    live: Arc<Live>,
     admission: Arc<extract::Admission>,
     /// Requests by ticket, by the ticket's maker: they do not crowd out the maker's own.
     holders: Arc<extract::Admission>,
@@ -49,14 +55,21 @@ pub struct App {
 impl App {
     /// An application over `parts` that answers to `hosts`.
     #[must_use]
-    pub fn new(parts: Arc<Parts>, hosts: AllowedHosts) -> Self {
+    pub fn new(parts: Arc<Parts>, hosts: AllowedHosts, live: LiveOptions) -> Self {
         Self {
+            live: Arc::new(Live::new(Arc::clone(&parts), live)),
             parts,
             hosts: Arc::new(hosts),
             counters: Arc::default(),
             admission: Arc::default(),
             holders: Arc::default(),
         }
+    }
+
+    /// What lives in memory alone.
+    #[must_use]
+    pub fn live(&self) -> &Arc<Live> {
+        &self.live
     }
 
     /// What was served since start.

@@ -11,8 +11,8 @@ use utoipa::{
 };
 
 use super::{
-    attachments, events, host, login, probe, problem::ProblemBody, sessions, snapshot, tickets,
-    uploads,
+    attachments, events, host, interactions, login, probe, problem::ProblemBody, sessions,
+    snapshot, streams, tickets, uploads,
 };
 
 #[derive(OpenApi)]
@@ -31,6 +31,14 @@ use super::{
         snapshot::read,
         events::page,
         events::append,
+        interactions::list,
+        interactions::ask,
+        interactions::told,
+        interactions::abort,
+        interactions::decide,
+        interactions::signal,
+        streams::open,
+        streams::acknowledge,
         uploads::receive,
         attachments::download,
         tickets::list,
@@ -58,6 +66,7 @@ impl Modify for Common {
                 &mut path.get,
                 &mut path.head,
                 &mut path.post,
+                &mut path.put,
                 &mut path.delete,
             ];
             for operation in operations.into_iter().flatten() {

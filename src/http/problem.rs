@@ -15,12 +15,14 @@ pub use page::page;
 
 use crate::{
     access::AccessError,
+    approval::{AskError, DecideError},
     control::ControlError,
     journal::JournalError,
     model::{ByteCount, RequestId},
     pool::PoolError,
     spool::SpoolError,
     store::StoreError,
+    stream::TooManyStreams,
     transfer::TransferError,
 };
 
@@ -30,12 +32,18 @@ use crate::{
 pub enum Code {
     /// The request's syntax, or a value in it.
     Malformed,
+    /// An answer is not the shape of one.
+    MalformedDecision,
+    /// An answer has a member answers do not have.
+    UnknownMember,
     /// No valid credential.
     Unauthenticated,
     /// The caller may see the object, and may not do this with it.
     Forbidden,
     /// Absent, foreign, or never referenced: one answer on purpose.
     NotFound,
+    /// No such interaction in this session, now or lately.
+    InteractionUnknown,
     /// Referenced by the session, and gone from the store.
     ContentLost,
     /// The path does not have this method.
@@ -50,6 +58,26 @@ pub enum Code {
     SeqMismatch,
     /// The caller has as many tickets as it may have.
     TooManyTickets,
+    /// The session has no open turn to ask in.
+    NoOpenTurn,
+    /// The same request is being done now.
+    IdempotencyKeyInUse,
+    /// An answer was made for another host.
+    HostMismatch,
+    /// The turn an interaction belongs to is over.
+    StaleTurn,
+    /// The agent that asked was replaced.
+    AgentReplaced,
+    /// The session asks nobody.
+    PolicyNever,
+    /// The ids of an answer do not belong together.
+    CorrelationMismatch,
+    /// Somebody answered first.
+    AlreadyDecided,
+    /// An interaction's lifetime is over.
+    Expired,
+    /// An interaction was taken back.
+    Withdrawn,
     /// A precondition of the request does not hold.
     Precondition,
     /// A JSON body is larger than is read.
@@ -76,6 +104,12 @@ pub enum Code {
     EventRefused,
     /// An idempotency key came before with another request.
     IdempotencyKeyReused,
+    /// The decision is none of the choices.
+    DecisionNotOffered,
+    /// Nothing readable says what would be allowed.
+    DetailsUnavailable,
+    /// The agent that asks belongs to another agent.
+    DelegatedCaller,
     /// The content is not what its sender said.
     DigestMismatch,
     /// The content is not as long as its sender said.
@@ -86,6 +120,8 @@ pub enum Code {
     Journal,
     /// Something else failed.
     Internal,
+    /// Nobody can answer here now.
+    NotInteractive,
     /// More waits than is taken.
     Busy,
     /// A part is out of service.
@@ -128,6 +164,15 @@ pub struct Facts {
     /// The log's present generation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_generation: Option<u32>,
+    /// The service's present run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bridge_generation: Option<u64>,
+    /// What ended an interaction.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cause: Option<&'static str>,
+    /// What was decided first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recorded_outcome: Option<&'static str>,
 }
 
 /// A problem on its way to the outer layer, which knows the request's id and writes the body.
@@ -208,6 +253,18 @@ impl Code {
                 "the request is malformed",
                 "Correct what `reason` names; /openapi.json has the shape of every request.",
             ),
+            Self::MalformedDecision => no(
+                S::BAD_REQUEST,
+                "not an answer",
+                "Send the identity fields of the interaction with a decision, or with answers; nothing \
+                 was consumed. /openapi.json has the shape.",
+            ),
+            Self::UnknownMember => no(
+                S::BAD_REQUEST,
+                "an answer with a member it cannot have",
+                "Leave out what `reason` names: an answer states who it is for and what it is, and \
+                 nothing else. Nothing was consumed.",
+            ),
             Self::Unauthenticated => no(
                 S::UNAUTHORIZED,
                 "a valid token is needed",
@@ -226,6 +283,12 @@ impl Code {
                 "Nothing of this address exists, or it is not yours to see. Check the address and the \
                  token; an attachment can be downloaded once an event of its session refers to it, and \
                  a download link ends with its time, its uses or its maker's right: ask for another.",
+            ),
+            Self::InteractionUnknown => no(
+                S::NOT_FOUND,
+                "no such interaction",
+                "Nothing of this id waits or lately waited in this session; read the session's \
+                 interactions again.",
             ),
             Self::ContentLost => no(
                 S::NOT_FOUND,
@@ -250,9 +313,10 @@ impl Code {
             ),
             Self::StaleGeneration => no(
                 S::CONFLICT,
-                "the log was renumbered",
-                "The address was made for another generation of the log; read the session again and \
-                 use its present `logGeneration`.",
+                "made for another generation",
+                "The address was made for another generation of the log, or the answer for another run \
+                 of the service; read the session again and use its present `logGeneration` or \
+                 `bridgeGeneration`.",
             ),
             Self::SeqMismatch => no(
                 S::CONFLICT,
@@ -265,6 +329,60 @@ impl Code {
                 "too many tickets",
                 "You have as many tickets as you may; the operator governs this by `setting`. Revoke \
                  one with DELETE /v1/tickets/{ticket}, or wait until one ends.",
+            ),
+            Self::NoOpenTurn => no(
+                S::CONFLICT,
+                "no turn is open",
+                "An approval belongs to a turn: append `turn/start` first. Nothing was appended.",
+            ),
+            Self::IdempotencyKeyInUse => later(
+                S::CONFLICT,
+                "the same request is being done",
+                "The first request of this `Idempotency-Key` has no answer yet; ask again for it.",
+            ),
+            Self::HostMismatch => no(
+                S::CONFLICT,
+                "the answer is for another host",
+                "Read the interaction from this host and answer that one. Nothing was consumed.",
+            ),
+            Self::StaleTurn => no(
+                S::CONFLICT,
+                "the turn is another",
+                "The turn this belongs to is over; what is asked now stands in the session's \
+                 interactions.",
+            ),
+            Self::AgentReplaced => no(
+                S::CONFLICT,
+                "the agent was replaced",
+                "The agent that asked is gone, and nobody waits for this answer.",
+            ),
+            Self::PolicyNever => no(
+                S::CONFLICT,
+                "the session asks nobody",
+                "Its approval policy became `never`, which refused this; choose another permission \
+                 first if it is to be asked again.",
+            ),
+            Self::CorrelationMismatch => no(
+                S::CONFLICT,
+                "ids that do not belong together",
+                "The ids of the answer are of different interactions; repeat those of one. Nothing was \
+                 consumed.",
+            ),
+            Self::AlreadyDecided => no(
+                S::GONE,
+                "decided already",
+                "Somebody answered first; `recordedOutcome` is what was decided.",
+            ),
+            Self::Expired => no(
+                S::GONE,
+                "its time is over",
+                "Nobody answered within its lifetime; the host may ask again.",
+            ),
+            Self::Withdrawn => no(
+                S::GONE,
+                "taken back",
+                "It was withdrawn before an answer came, for the reason in `cause`; the host may ask \
+                 again.",
             ),
             Self::Precondition => no(
                 S::PRECONDITION_FAILED,
@@ -338,6 +456,22 @@ impl Code {
                 "An `Idempotency-Key` marks one request and its repeats, which must be the same; \
                  draw a new key for a new request. Nothing was changed.",
             ),
+            Self::DecisionNotOffered => no(
+                S::UNPROCESSABLE_ENTITY,
+                "not one of the choices",
+                "Send one of the interaction's `choices`. Nothing was consumed.",
+            ),
+            Self::DetailsUnavailable => no(
+                S::UNPROCESSABLE_ENTITY,
+                "nothing readable to allow",
+                "What would be allowed cannot be shown whole, so it can only be rejected. Nothing was \
+                 consumed.",
+            ),
+            Self::DelegatedCaller => no(
+                S::UNPROCESSABLE_ENTITY,
+                "the agent belongs to another agent",
+                "Only an agent that nobody owns may ask a person; let its owner ask.",
+            ),
             Self::DigestMismatch => no(
                 S::UNPROCESSABLE_ENTITY,
                 "the content is not what was announced",
@@ -365,6 +499,12 @@ impl Code {
                 S::INTERNAL_SERVER_ERROR,
                 "something failed here",
                 "The failure is not yours. Tell the operator the request id.",
+            ),
+            Self::NotInteractive => later(
+                S::SERVICE_UNAVAILABLE,
+                "nobody can answer here now",
+                "Interactions are off here (`interactions.enabled`), or nobody who may decide is \
+                 present: open the event stream and acknowledge it.",
             ),
             Self::Busy => later(
                 S::SERVICE_UNAVAILABLE,
@@ -515,11 +655,65 @@ impl Problem {
                 SpoolError::Resource(_) => Self::new(Code::Busy),
                 SpoolError::Unsupported(_) | SpoolError::Io(_) => Self::new(Code::Internal),
             },
-            T::Pool(PoolError::Busy) => Self::new(Code::Busy),
+            T::Pool(PoolError::Busy) | T::Streams(TooManyStreams) => Self::new(Code::Busy),
             T::Pool(PoolError::Gone) => Self::new(Code::Internal),
             T::Withdrawn => Self::new(Code::NotFound),
+            T::Ask(error) => Self::of_ask(*error),
+            T::Decide(error) => Self::of_decide(*error),
+            T::NotHanded => Self::malformed("`lastEventId` is no frame this stream was handed"),
+            T::Unaudited => Self::new(Code::Journal),
             T::Cut { .. } | T::WrongLength { .. } => Self::new(Code::LengthMismatch),
             T::WrongDigest { .. } => Self::new(Code::DigestMismatch),
+        }
+    }
+
+    fn of_ask(error: AskError) -> Self {
+        match error {
+            AskError::NoOpenTurn => Self::new(Code::NoOpenTurn),
+            AskError::DelegatedCaller => Self::new(Code::DelegatedCaller),
+            AskError::Refused(reason) => Self::malformed(reason),
+            AskError::Full => Self::new(Code::Busy),
+        }
+    }
+
+    /// One code for each row: they must stay distinguishable.
+    fn of_decide(error: DecideError) -> Self {
+        let with = |code, facts| Self::new(code).with_facts(facts);
+        match error {
+            DecideError::Unknown | DecideError::ForeignSession => {
+                Self::new(Code::InteractionUnknown)
+            }
+            DecideError::AlreadyDecided { recorded } => with(
+                Code::AlreadyDecided,
+                Facts {
+                    recorded_outcome: Some(recorded.as_str()),
+                    ..Facts::default()
+                },
+            ),
+            DecideError::Expired => Self::new(Code::Expired),
+            DecideError::Withdrawn { cause } => with(
+                Code::Withdrawn,
+                Facts {
+                    cause: Some(cause.as_str()),
+                    ..Facts::default()
+                },
+            ),
+            DecideError::StaleGeneration => Self::new(Code::StaleGeneration),
+            DecideError::HostMismatch => Self::new(Code::HostMismatch),
+            DecideError::StaleTurn => Self::new(Code::StaleTurn),
+            DecideError::AgentReplaced => Self::new(Code::AgentReplaced),
+            DecideError::PolicyNever => Self::new(Code::PolicyNever),
+            DecideError::Correlation => Self::new(Code::CorrelationMismatch),
+            DecideError::NotOffered => Self::new(Code::DecisionNotOffered),
+            DecideError::DetailsUnavailable => Self::new(Code::DetailsUnavailable),
+            DecideError::NotInteractive => Self::new(Code::NotInteractive),
+            DecideError::BadAnswer(reason) => with(
+                Code::MalformedDecision,
+                Facts {
+                    reason: Some(reason.to_owned()),
+                    ..Facts::default()
+                },
+            ),
         }
     }
 

@@ -18,9 +18,9 @@ use http::{HeaderValue, Request, StatusCode, header};
 use tower::ServiceExt as _;
 
 use super::{
-    App, attachments, dress, events, host, login, openapi, page, probe,
+    App, attachments, dress, events, host, interactions, login, openapi, page, probe,
     problem::{Code, Problem},
-    server, sessions, snapshot, tickets, uploads,
+    server, sessions, snapshot, streams, tickets, uploads,
 };
 use crate::gate::Standing;
 
@@ -35,6 +35,8 @@ pub enum Scope {
     Session,
     /// Those entitled to the session, to an attachment it refers to.
     Attachment,
+    /// The one who opened the stream the path names.
+    Stream,
     /// The one who made the ticket whose public id the path names.
     Ticket,
     /// Anybody who holds the ticket whose secret the path ends in.
@@ -93,6 +95,8 @@ impl Row {
         self.route.methods = match (self.route.methods, methods) {
             ([], methods) => methods,
             (["POST"], ["GET", "HEAD"]) | (["GET", "HEAD"], ["POST"]) => &["GET", "HEAD", "POST"],
+            (["GET", "HEAD"], ["DELETE"]) => &["GET", "HEAD", "DELETE"],
+            (["GET", "HEAD"], ["PUT"]) => &["GET", "HEAD", "PUT"],
             (first, _) => first,
         };
         self
@@ -131,6 +135,23 @@ fn rows() -> Vec<Row> {
         row("/v1/sessions/{session}/events", Scope::Session)
             .get(events::page)
             .post(events::append),
+        row("/v1/sessions/{session}/interactions", Scope::Session)
+            .get(interactions::list)
+            .post(interactions::ask),
+        row(
+            "/v1/sessions/{session}/interactions/{interaction}",
+            Scope::Session,
+        )
+        .get(interactions::told)
+        .delete(interactions::abort),
+        row(
+            "/v1/sessions/{session}/interactions/{interaction}/decision",
+            Scope::Session,
+        )
+        .post(interactions::decide),
+        row("/v1/sessions/{session}/signals", Scope::Session).post(interactions::signal),
+        row("/v1/events", Scope::SignedIn).get(streams::open),
+        row("/v1/streams/{stream}/ack", Scope::Stream).post(streams::acknowledge),
         row("/v1/sessions/{session}/attachments", Scope::Session).post(uploads::receive),
         row(
             "/v1/sessions/{session}/attachments/{attachment}",

@@ -181,6 +181,7 @@ pub(super) async fn create(
         created_at: app.parts.clock.now(),
     };
     let (access, journal) = (app.parts.access.clone(), app.parts.journal.clone());
+    let owners = new.owners.clone();
     let session = app
         .parts
         .pools
@@ -190,6 +191,7 @@ pub(super) async fn create(
             Ok::<_, TransferError>(journal.create(new)?)
         })
         .await??;
+    app.live.added(&session, &owners, caller.who.id);
     let mut response =
         (StatusCode::CREATED, axum::Json(SessionBody::from(&session))).into_response();
     let location = format!("/v1/sessions/{}/snapshot", session.handle);

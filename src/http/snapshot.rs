@@ -5,7 +5,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::{
     App,
     extract::{Caller, InSession, Query},
-    host::Capabilities,
+    host::{Approval, Capabilities},
     problem::Problem,
     router::releases,
     sessions::last_seq,
@@ -61,7 +61,7 @@ pub(super) struct SnapshotBody {
     permission: Option<()>,
     /// Questions that wait for an answer now; never any from the past.
     #[schema(value_type = Vec<Object>)]
-    pending_interactions: [(); 0],
+    pending_interactions: Vec<serde_json::Value>,
     /// What can be downloaded and what was declared.
     display: Display,
 }
@@ -163,7 +163,7 @@ pub(super) async fn read(
     InSession(handle): InSession,
 ) -> Result<axum::Json<SnapshotBody>, Problem> {
     let (access, journal) = (app.parts.access.clone(), app.parts.journal.clone());
-    let (session, mut referenced, mut declared) = app
+    let (session, owners, mut referenced, mut declared) = app
         .parts
         .pools
         .control
@@ -176,7 +176,8 @@ pub(super) async fn read(
             let session = journal.session(grant.session())?;
             let files = journal.references(grant.session(), window(query.files_offset))?;
             let paths = journal.declared(grant.session(), window(query.deliverables_offset))?;
-            Ok::<_, TransferError>((session, files, paths))
+            let owners = access.people(handle)?.0;
+            Ok::<_, TransferError>((session, owners, files, paths))
         })
         .await??;
     let most = usize::try_from(MOST).unwrap_or(usize::MAX);
@@ -203,6 +204,7 @@ pub(super) async fn read(
         session.cwd.as_deref(),
         may_do(&app.parts, root.as_deref()),
     );
+    let pending = app.live.pending(handle);
     Ok(axum::Json(SnapshotBody {
         session: session.handle.to_string(),
         id: session.id.to_string(),
@@ -210,9 +212,9 @@ pub(super) async fn read(
         log_generation: session.generation.get(),
         last_seq: last_seq(&session),
         bridge_generation: app.parts.identity.bridge_generation,
-        capabilities: Capabilities::present(),
+        capabilities: Capabilities::with(Approval::in_session(&app.live, &owners)),
         permission: None,
-        pending_interactions: [],
+        pending_interactions: pending.iter().map(|one| app.live.shown(one)).collect(),
         display: Display {
             files,
             files_have_more,

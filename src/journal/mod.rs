@@ -185,7 +185,39 @@ pub trait Source: fmt::Debug + Send + Sync {
         session: SessionHandle,
         window: Window,
     ) -> Result<Vec<Declared>, JournalError>;
+
+    /// The newest event of any of these types, which are some of [`STANDING`].
+    ///
+    /// # Errors
+    /// As [`Source::session`].
+    fn latest(
+        &self,
+        session: SessionHandle,
+        kinds: &[&str],
+    ) -> Result<Option<Event>, JournalError> {
+        let mut before = None;
+        loop {
+            let page = self.page(session, None, before, 200)?;
+            before = page.events.first().map(|event| event.seq);
+            let mut newest = page.events.into_iter().rev();
+            if let Some(found) = newest.find(|event| kinds.contains(&event.kind.as_str())) {
+                return Ok(Some(found));
+            }
+            if !page.has_more || before.is_none() {
+                return Ok(None);
+            }
+        }
+    }
 }
+
+/// The types of the events that say how a session stands: its turn, and what it runs under.
+pub const STANDING: [&str; 5] = [
+    "turn/start",
+    "turn/end",
+    "permission/preset",
+    "sandbox/mode",
+    "approval/policy",
+];
 
 /// A journal that can be written to: the native one.
 pub trait Journal: Source {

@@ -261,7 +261,33 @@ impl Source for NativeJournal {
             Ok(declared)
         })
     }
+
+    fn latest(
+        &self,
+        session: SessionHandle,
+        kinds: &[&str],
+    ) -> Result<Option<Event>, JournalError> {
+        self.read(|conn| {
+            let header = header(conn, session)?;
+            let mut newest = None;
+            for kind in kinds {
+                let seq: Option<i64> = conn
+                    .prepare_cached(LATEST)?
+                    .query_row((header.row, kind), |row| row.get(0))?;
+                newest = newest.max(seq);
+            }
+            let Some(seq) = newest.map(count_of).transpose()? else {
+                return Ok(None);
+            };
+            Ok(header.events(conn, seq..seq.saturating_add(1))?.pop())
+        })
+    }
 }
+
+/// The newest seq of one type. The last condition is the index's own, to the letter.
+const LATEST: &str = "
+    SELECT max(seq) FROM events WHERE session = ?1 AND type = ?2 AND type IN
+    ('turn/start', 'turn/end', 'permission/preset', 'sandbox/mode', 'approval/policy')";
 
 impl Journal for NativeJournal {
     fn create(&self, new: NewSession) -> Result<Session, JournalError> {

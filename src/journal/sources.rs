@@ -92,6 +92,14 @@ impl Source for Sources {
     ) -> Result<Vec<Declared>, JournalError> {
         self.with(session, |source| source.declared(session, window))
     }
+
+    fn latest(
+        &self,
+        session: SessionHandle,
+        kinds: &[&str],
+    ) -> Result<Option<Event>, JournalError> {
+        self.with(session, |source| source.latest(session, kinds))
+    }
 }
 
 impl Journal for Sources {

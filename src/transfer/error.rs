@@ -2,11 +2,13 @@ use thiserror::Error;
 
 use crate::{
     access::AccessError,
+    approval::{AskError, DecideError},
     journal::JournalError,
     model::{AttachmentId, ByteCount},
     pool::PoolError,
     spool::SpoolError,
     store::StoreError,
+    stream::TooManyStreams,
 };
 
 /// Why a journey ended before its goal: the error of the part that ended it, and what only a journey
@@ -28,6 +30,21 @@ pub enum TransferError {
     /// The work found no place, or was lost.
     #[error(transparent)]
     Pool(#[from] PoolError),
+    /// Nothing was put to anybody.
+    #[error(transparent)]
+    Ask(#[from] AskError),
+    /// An answer changed nothing.
+    #[error(transparent)]
+    Decide(#[from] DecideError),
+    /// No stream was opened.
+    #[error(transparent)]
+    Streams(#[from] TooManyStreams),
+    /// A frame was acknowledged that this stream was not handed.
+    #[error("the stream was not handed this frame")]
+    NotHanded,
+    /// A decision's second audit row could not be written.
+    #[error("the end of an interaction could not be audited")]
+    Unaudited,
     /// The ticket a transfer went by was revoked, or its maker's right ended, under it.
     #[error("the ticket was withdrawn under the transfer")]
     Withdrawn,

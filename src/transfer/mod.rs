@@ -10,6 +10,7 @@ pub mod attachment;
 mod error;
 pub mod exchange;
 mod homes;
+pub mod live;
 mod parts;
 mod roots;
 pub mod ticket;

@@ -80,6 +80,61 @@ const CASES: &[Case] = &[
     },
     Case {
         method: "GET",
+        path: "/v1/sessions/{session}/interactions",
+        query: "",
+        body: nothing,
+    },
+    Case {
+        method: "POST",
+        path: "/v1/sessions/{session}/interactions",
+        query: "",
+        body: || json!({"kind": "approval", "agent": "a", "toolName": "shell"}).to_string(),
+    },
+    Case {
+        method: "GET",
+        path: "/v1/sessions/{session}/interactions/{interaction}",
+        query: "",
+        body: nothing,
+    },
+    Case {
+        method: "DELETE",
+        path: "/v1/sessions/{session}/interactions/{interaction}",
+        query: "",
+        body: nothing,
+    },
+    Case {
+        method: "POST",
+        path: "/v1/sessions/{session}/interactions/{interaction}/decision",
+        query: "",
+        body: || {
+            json!({
+                "bridgeGeneration": 1, "hostId": "h", "decision": "rejected",
+                "session": "s_00000000000000000000000000000000",
+                "requestId": "i_00000000000000000000000000000000",
+            })
+            .to_string()
+        },
+    },
+    Case {
+        method: "POST",
+        path: "/v1/sessions/{session}/signals",
+        query: "",
+        body: || json!({"running": true}).to_string(),
+    },
+    Case {
+        method: "GET",
+        path: "/v1/events",
+        query: "",
+        body: nothing,
+    },
+    Case {
+        method: "POST",
+        path: "/v1/streams/{stream}/ack",
+        query: "",
+        body: || json!({"lastEventId": "1.1"}).to_string(),
+    },
+    Case {
+        method: "GET",
         path: "/v1/tickets",
         query: "",
         body: nothing,
@@ -124,6 +179,8 @@ impl Case {
             .replace("{session}", names.session)
             .replace("{attachment}", &names.attachment)
             .replace("{ticket}", "t_00000000000000000000000000000000")
+            .replace("{interaction}", "i_00000000000000000000000000000000")
+            .replace("{stream}", "e_00000000000000000000000000000000")
             + self.query;
         let body = (self.body)();
         let json = [("Content-Type", "application/json"), form];

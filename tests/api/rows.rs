@@ -18,13 +18,10 @@ const ROWS: &[(&str, u32)] = &[
 
 /// Rows without a test so far. It only ever gets shorter: a row that has one must leave it.
 const NOT_YET: &[&str] = &[
-    "ap_01", "ap_02", "ap_03", "ap_05", "ap_06", "ap_07", "ap_10", "ap_11", "br_03", "br_21",
-    "br_22", "br_23", "br_24", "br_27", "br_28", "mx_01", "mx_02", "mx_03", "mx_04", "mx_05",
-    "mx_06", "mx_07", "mx_08", "mx_09", "mx_10", "qu_07", "pm_01", "pm_02", "pm_03", "pm_04",
-    "pm_05", "pm_06", "pm_07", "pm_08", "pm_09", "st_01", "st_02", "st_03", "st_04", "st_05",
-    "st_06", "st_07", "ho_01", "ho_02", "ho_03", "ho_04", "ho_05", "ho_06", "ho_07", "ho_08",
-    "ho_09", "ho_10", "ho_11", "ho_12", "ho_13", "ho_14", "ho_15", "ht_01", "ht_02", "ht_03",
-    "ht_04", "ht_05", "ht_06",
+    "ap_11", "br_03", "mx_09", "pm_01", "pm_02", "pm_03", "pm_04", "pm_05", "pm_06", "pm_07",
+    "pm_08", "pm_09", "st_01", "st_02", "st_03", "st_04", "st_05", "st_06", "st_07", "ho_01",
+    "ho_02", "ho_03", "ho_04", "ho_05", "ho_06", "ho_07", "ho_08", "ho_09", "ho_10", "ho_11",
+    "ho_12", "ho_13", "ho_14", "ho_15", "ht_02",
 ];
 
 #[test]

@@ -35,7 +35,7 @@ fn a_snapshot_shows_files_to_download_and_paths_as_claims() {
         "logGeneration": 3, "lastSeq": 1, "bridgeGeneration": 1,
         "capabilities": {
             "composer": false,
-            "approval": {"interactive": false, "reason": "no-approval-bridge"},
+            "approval": {"interactive": false, "reason": "nobody-present"},
             "localHandoff": false,
             "localHandoffDetails": {"reason": "executor-unavailable", "executesLocally": false},
         },

@@ -4,6 +4,7 @@
 pub(crate) mod client;
 pub(crate) mod recording;
 pub(crate) mod server;
+pub(crate) mod sse;
 
 pub(crate) use client::{Answer, Client};
 pub(crate) use server::{Options, Server};

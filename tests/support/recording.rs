@@ -81,6 +81,15 @@ impl Source for RecordingJournal {
         self.calls.note("journal.declared");
         self.inner.declared(session, window)
     }
+
+    fn latest(
+        &self,
+        session: SessionHandle,
+        kinds: &[&str],
+    ) -> Result<Option<Event>, JournalError> {
+        self.calls.note("journal.latest");
+        self.inner.latest(session, kinds)
+    }
 }
 
 impl Journal for RecordingJournal {

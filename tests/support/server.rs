@@ -25,7 +25,7 @@ use holdfast::{
         local::{LocalOptions, LocalStore},
         verified::Verifier,
     },
-    transfer::{Attachments, HeldRoot, HostIdentity, Parts, Pools, Roots},
+    transfer::{Attachments, HeldRoot, HostIdentity, Parts, Pools, Roots, live::LiveOptions},
 };
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
@@ -58,6 +58,8 @@ pub(crate) struct Options {
     /// Roots by name.
     pub(crate) roots: Vec<(&'static str, PathBuf)>,
     pub(crate) gate: Mode,
+    /// Whether interactions are put to people.
+    pub(crate) interactive: bool,
 }
 
 impl Default for Options {
@@ -71,6 +73,7 @@ impl Default for Options {
             alone: false,
             roots: Vec::new(),
             gate: Mode::MetadataOnly,
+            interactive: true,
         }
     }
 }
@@ -134,7 +137,11 @@ impl Server {
         let host = person(PrincipalKind::Host, "host");
         let alice = person(PrincipalKind::User, "alice");
         let bob = person(PrincipalKind::User, "bob");
-        let app = App::new(Arc::clone(&parts), AllowedHosts::default());
+        let live = LiveOptions {
+            interactive: options.interactive,
+            ..LiveOptions::default()
+        };
+        let app = App::new(Arc::clone(&parts), AllowedHosts::default(), live);
 
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -287,6 +294,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(runtime) = self.runtime.take() {
+            runtime.block_on(async { self.app.live().dispose() });
             if let Some(served) = self.served.take() {
                 let ended = async { tokio::time::timeout(Duration::from_secs(5), served).await };
                 drop(runtime.block_on(ended));

@@ -31,6 +31,9 @@ pub fn page(problem: &ProblemBody) -> String {
         ("usedBytes", number(facts.used_bytes)),
         ("nextSeq", number(facts.next_seq)),
         ("logGeneration", number(facts.log_generation.map(u64::from))),
+        ("bridgeGeneration", number(facts.bridge_generation)),
+        ("cause", facts.cause.map(str::to_owned)),
+        ("recordedOutcome", facts.recorded_outcome.map(str::to_owned)),
         ("requestId", Some(problem.request_id.clone())),
         (
             "retryable",
@@ -97,6 +100,9 @@ mod tests {
             used_bytes: Some(12),
             next_seq: Some(13),
             log_generation: Some(14),
+            bridge_generation: Some(15),
+            cause: Some("presence"),
+            recorded_outcome: Some("rejected"),
         };
         let problem = Problem::malformed("x").with_facts(facts);
         let body = problem.body(RequestId::from_random([7; 16]));
