@@ -21,10 +21,11 @@ use fsprobe::{
     Arena, Attack, Claims, Command as Program, Http, Options, ProbeError, Progress, Relaunch,
     Report, Target,
     baseline::{self, BaselineReport, Outcome},
-    control,
+    control::{self, OpenatWalk},
     oracle::Shape,
     page,
     report::Mode,
+    subject::{Subject, stepping::Stepping},
 };
 use nix::sys::signal::{SigSet, Signal};
 use rustix::fs::{Mode as Permissions, OFlags};
@@ -42,8 +43,16 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Repeat the six founding assertions on the check-then-open control and its reference.
-    Baseline(Common),
+    /// Repeat the six founding assertions on the check-then-open control, or on a program that stops
+    /// at its own check, and on the reference.
+    Baseline {
+        #[command(flatten)]
+        common: Common,
+        /// A control of one's own, with {root}, {path} and {ceiling}: at its check it writes the line
+        /// `fsprobe-step checked` to standard error and waits for a line on standard input.
+        #[arg(last = true)]
+        argv: Vec<OsString>,
+    },
     /// Attack a program at every system call boundary and in a storm, for example:
     /// fsprobe run -- cat {root}/{path}
     Run {
@@ -196,7 +205,7 @@ fn main() -> ExitCode {
 
 fn run(cli: Cli) -> Result<u8, ProbeError> {
     match cli.command {
-        Command::Baseline(common) => run_baseline(&common),
+        Command::Baseline { common, argv } => run_baseline(&common, argv),
         Command::Run {
             probe,
             within,
@@ -328,10 +337,16 @@ impl Probe {
     }
 }
 
-fn run_baseline(common: &Common) -> Result<u8, ProbeError> {
+fn run_baseline(common: &Common, argv: Vec<OsString>) -> Result<u8, ProbeError> {
     let arena = Arena::new_in(&common.dir)?;
     let seed = common.seed.unwrap_or_else(fsprobe::fresh_seed);
-    let report = baseline::run(&arena, seed)?;
+    let report = if argv.is_empty() {
+        baseline::run(&arena, seed)?
+    } else {
+        let control: Arc<dyn Subject> = Arc::new(Stepping::new(argv));
+        let reference: Arc<dyn Subject> = Arc::new(OpenatWalk);
+        baseline::run_with(&arena, seed, &control, &reference)?
+    };
     if common.json {
         print(&to_json(&report)?)?;
     } else {

@@ -9,6 +9,7 @@
 
 pub mod http;
 pub mod process;
+pub mod stepping;
 
 use std::{fmt, path::Path};
 

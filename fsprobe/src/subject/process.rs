@@ -262,6 +262,11 @@ fn fill(argument: &OsStr, cell: &Cell) -> OsString {
         (b"{path}", TARGET.as_bytes()),
         (b"{ceiling}", ceiling.as_bytes()),
     ];
+    fill_in(argument, with)
+}
+
+/// Puts values in the place of placeholders; what was put in is not looked at again.
+pub(super) fn fill_in(argument: &OsStr, with: [(&[u8], &[u8]); 3]) -> OsString {
     let mut rest = argument.as_bytes();
     let mut filled = Vec::with_capacity(rest.len());
     'next: while let Some((first, tail)) = rest.split_first() {
