@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::{
     Access, AccessError, Grant, Principal, ReadSession, TicketSecret, TokenNumber, damaged,
-    enabled, parsed, principal, random_bits, standing,
+    enabled, parsed, principal, random_bits, standing, token::Fingerprint,
 };
 use crate::{
     control::ControlError,
@@ -87,7 +87,8 @@ pub enum Wanted {
 /// A living ticket somebody showed: what it is for, and in whose right.
 #[derive(Debug)]
 pub struct Ticket {
-    row: i64,
+    /// Which one it is. Its row's number may be another's once it is gone.
+    secret: Fingerprint,
     maker: Principal,
     session: SessionHandle,
     attachment: AttachmentId,
@@ -130,7 +131,7 @@ impl Ticket {
 /// An answer's share in an opened use.
 #[derive(Debug)]
 pub struct TicketUse {
-    ticket: i64,
+    ticket: Fingerprint,
     number: u32,
 }
 
@@ -395,15 +396,13 @@ impl Access {
         let secret = TicketSecret::parse(secret).ok_or(AccessError::Hidden)?;
         let (fingerprint, now) = (secret.fingerprint(), self.clock.now());
         self.control.read(|conn| {
-            let living = living(conn, "t.hash = ?1", fingerprint.as_bytes().as_slice())?
-                .filter(|living| fingerprint.is(&living.hash))
-                .ok_or(AccessError::Hidden)?;
+            let living = living(conn, fingerprint)?.ok_or(AccessError::Hidden)?;
             let state = living.state(conn, now, grace)?;
             if !state.admits(asked) {
                 return Err(AccessError::Hidden);
             }
             Ok(Grant::passed(Ticket {
-                row: living.row,
+                secret: fingerprint,
                 maker: living.maker,
                 session: living.session,
                 attachment: living.attachment,
@@ -425,9 +424,9 @@ impl Access {
         wanted: Wanted,
         grace: Duration,
     ) -> Result<Grant<TicketUse>, AccessError> {
-        let row = ticket.row;
+        let secret = ticket.secret;
         self.control.write(move |tx| {
-            let living = rightful(tx, row)?;
+            let living = rightful(tx, secret)?;
             let state = living.state(tx, tx.now(), grace)?;
             let (start, bytes) = match wanted {
                 Wanted::Whole => (0, state.bytes),
@@ -448,11 +447,11 @@ impl Access {
             };
             tx.prepare_cached(sql)
                 .and_then(|mut book| {
-                    book.execute(params![row, number, integer(bytes), integer(start)])
+                    book.execute(params![living.row, number, integer(bytes), integer(start)])
                 })
                 .map_err(ControlError::from)?;
             Ok(Grant::passed(TicketUse {
-                ticket: row,
+                ticket: secret,
                 number,
             }))
         })
@@ -464,14 +463,14 @@ impl Access {
     /// # Errors
     /// [`AccessError::Hidden`] when the ticket, or its maker's right, has gone.
     pub fn end_use(&self, used: &Grant<TicketUse>) -> Result<(), AccessError> {
-        let (row, number) = (used.ticket, used.number);
+        let (secret, number) = (used.ticket, used.number);
         self.control.write(move |tx| {
-            rightful(tx, row)?;
+            let living = rightful(tx, secret)?;
             tx.prepare_cached(
                 "UPDATE ticket_uses SET running = max(running - 1, 0)
                  WHERE ticket = ?1 AND number = ?2",
             )
-            .and_then(|mut note| note.execute(params![row, number]))
+            .and_then(|mut note| note.execute(params![living.row, number]))
             .map_err(ControlError::from)?;
             Ok(())
         })
@@ -482,12 +481,16 @@ impl Access {
     /// # Errors
     /// [`AccessError::Unavailable`] when the database takes nothing; then they count as sent.
     pub fn give_back(&self, used: &Grant<TicketUse>, unsent: u64) -> Result<(), AccessError> {
-        let (row, number) = (used.ticket, used.number);
+        let (secret, number) = (used.ticket, used.number);
         self.control.write(move |tx| {
             tx.prepare_cached(
-                "UPDATE ticket_uses SET sent = max(sent - ?3, 0) WHERE ticket = ?1 AND number = ?2",
+                "UPDATE ticket_uses SET sent = max(sent - ?3, 0)
+                 WHERE ticket = (SELECT id FROM tickets WHERE hash = ?1) AND number = ?2",
             )
-            .and_then(|mut book| book.execute(params![row, number, integer(unsent)]))
+            .and_then(|mut book| {
+                let secret = secret.as_bytes().as_slice();
+                book.execute(params![secret, number, integer(unsent)])
+            })
             .map_err(|error| AccessError::from(ControlError::from(error)))?;
             Ok(())
         })
@@ -573,19 +576,20 @@ impl Listed {
     }
 }
 
-fn living(
-    conn: &Connection,
-    which: &str,
-    key: impl rusqlite::ToSql,
-) -> Result<Option<Living>, ControlError> {
-    Ok(conn
-        .prepare_cached(&format!("{LIVING} AND {which}"))
-        .and_then(|mut query| query.query_row([key], Living::read).optional())?)
+/// The living ticket of this secret.
+fn living(conn: &Connection, secret: Fingerprint) -> Result<Option<Living>, ControlError> {
+    let found = conn
+        .prepare_cached(&format!("{LIVING} AND t.hash = ?1"))
+        .and_then(|mut query| {
+            let secret = secret.as_bytes().as_slice();
+            query.query_row([secret], Living::read).optional()
+        })?;
+    Ok(found.filter(|living| secret.is(&living.hash)))
 }
 
-/// The ticket of this row, if its maker may still read the session.
-fn rightful(conn: &Connection, row: i64) -> Result<Living, AccessError> {
-    let living = living(conn, "t.id = ?1", row)?.ok_or(AccessError::Hidden)?;
+/// The ticket of this secret, if its maker may still read the session.
+fn rightful(conn: &Connection, secret: Fingerprint) -> Result<Living, AccessError> {
+    let living = living(conn, secret)?.ok_or(AccessError::Hidden)?;
     let (maker, session) = (living.maker.id.to_string(), living.session.to_string());
     standing(conn, &maker, &session)?.ok_or(AccessError::Hidden)?;
     Ok(living)

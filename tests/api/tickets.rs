@@ -707,7 +707,7 @@ fn damage_opens_no_use() {
 #[test]
 fn a_download_by_a_ticket_that_is_revoked_meanwhile_falls_short() {
     let bytes = content(LARGE, 9);
-    let (server, _, ticket) = scene(&bytes, 1);
+    let (server, session, ticket) = scene(&bytes, 1);
     let mut client = server.connect();
     client
         .send(&request("GET", &ticket.href, None, &[], None))
@@ -716,6 +716,12 @@ fn a_download_by_a_ticket_that_is_revoked_meanwhile_falls_short() {
     let path = format!("/v1/tickets/{}", ticket.id);
     let revoked = server.ask("DELETE", &path, Some(&server.alice.token));
     assert_eq!(revoked.status, 204);
+    // Another takes its place, even in the database; the one that is gone has no part in it.
+    let other = make(&server, &server.alice, &session, &bytes, 1);
+    assert_eq!(
+        ask(&server, "GET", &other.href, &range("bytes=0-9")).status,
+        206
+    );
     let got = client.read_to_end();
     assert!(
         got.len() < bytes.len() && got == bytes[..got.len()],
