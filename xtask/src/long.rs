@@ -1,6 +1,9 @@
 //! The long suite: what takes too long for every change. Prints as it goes, and writes seeds, counts
 //! and verdicts to `target/long/report.txt`.
 
+mod large_home;
+mod published;
+
 use std::{
     fmt,
     fs::{self, File},
@@ -21,44 +24,65 @@ const ROUNDS: u32 = 2;
 /// How much the server may grow, in KiB.
 const MAX_GROWTH: u64 = 32 << 10;
 
-/// Runs the suite; the report holds what was seen even when something fails.
-pub(crate) fn run() -> ExitCode {
+/// Runs the suite, or the one part named; the report holds what was seen even when something fails.
+pub(crate) fn run(only: Option<&str>) -> ExitCode {
     let mut steps = Steps::default();
+    let wanted = |part: &str| only.is_none_or(|only| only == part);
     let release = ["build", "--release", "-p", "holdfast"];
     steps.cargo("release build", &release);
     let mut report = Report::default();
-    steps.check("1 GiB up and down in flat memory", || {
-        match large_file(&mut report) {
-            Ok(is_flat) => is_flat,
+    let mut part = |steps: &mut Steps, part: &str, name: &str, check: Check| {
+        if !wanted(part) {
+            return;
+        }
+        steps.check(name, || match check(&mut report) {
+            Ok(is_good) => is_good,
             Err(why) => {
                 report.say(format_args!("failed: {why}"));
                 false
             }
+        });
+    };
+    let large = "1 GiB up and down in flat memory";
+    part(&mut steps, "large", large, large_file);
+    let home = "a DSH home of 10,000 sessions and 1,000,000 events";
+    part(&mut steps, "home", home, large_home::check);
+    let dsh =
+        "homes written by DSH's published packages, and their reader under the founding probe";
+    if wanted("dsh") {
+        match published::install() {
+            Ok(()) => part(&mut steps, "dsh", dsh, published::check),
+            Err(why) => steps.skip(dsh, &why),
         }
-    });
-    steps.cargo_with(
-        "long tests",
-        &[
-            "test",
-            "--release",
-            "--workspace",
-            "--features",
-            "holdfast/_seams",
-            "--no-fail-fast",
-            "--",
-            "--ignored",
-            "--nocapture",
-            "--test-threads",
-            "1",
-        ],
-        // Long means long: nothing may be left out.
-        &[("HOLDFAST_TESTS", "complete")],
-    );
+    }
+    if wanted("tests") {
+        steps.cargo_with(
+            "long tests",
+            &[
+                "test",
+                "--release",
+                "--workspace",
+                "--features",
+                "holdfast/_seams",
+                "--no-fail-fast",
+                "--",
+                "--ignored",
+                "--nocapture",
+                "--test-threads",
+                "1",
+            ],
+            // Long means long: nothing may be left out.
+            &[("HOLDFAST_TESTS", "complete")],
+        );
+    }
     if let Err(error) = report.write() {
         say(format_args!("the report could not be written: {error}"));
     }
     steps.finish()
 }
+
+/// A part of the suite: whether what it saw is good, or why it could not look.
+type Check = fn(&mut Report) -> Result<bool, String>;
 
 /// What is seen, line by line: printed at once, kept for the file.
 #[derive(Debug, Default)]
@@ -168,6 +192,10 @@ fn program() -> PathBuf {
 }
 
 fn start(dir: &Path) -> Result<Server, String> {
+    start_with(dir, &[])
+}
+
+fn start_with(dir: &Path, arguments: &[&str]) -> Result<Server, String> {
     let mut child = Command::new(program())
         .args([
             "--json",
@@ -178,6 +206,7 @@ fn start(dir: &Path) -> Result<Server, String> {
             "--data",
         ])
         .arg(dir.join("hf"))
+        .args(arguments)
         .env("HOLDFAST_LIMITS_FILE", "2GiB")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

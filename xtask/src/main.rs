@@ -18,7 +18,8 @@ The checks of the project.
 
   cargo xtask test    set up, then format, lints, builds, tests, docs, fuzz targets, licences
   cargo xtask setup   only install what the tests need
-  cargo xtask long    the long suite: large files, long races; writes target/long/report.txt
+  cargo xtask long    the long suite: large files and homes, long races; writes
+                      target/long/report.txt; with `large`, `home`, `dsh` or `tests` that part alone
 ";
 
 fn main() -> ExitCode {
@@ -29,7 +30,7 @@ fn main() -> ExitCode {
             packages::install();
             ExitCode::SUCCESS
         }
-        (Some("long"), None) => long::run(),
+        (Some("long"), only) => long::run(only.as_deref()),
         (None | Some("help" | "--help" | "-h"), None) => {
             step::say(HELP);
             ExitCode::SUCCESS
