@@ -12,6 +12,7 @@ mod child;
 mod deterministic;
 mod environment;
 mod filter;
+mod long;
 mod mapping;
 mod path_cases;
 mod probe;

@@ -12,12 +12,12 @@ use holdfast::{
     spool::SpoolDir,
 };
 
-fn scratch() -> tempfile::TempDir {
+pub(crate) fn scratch() -> tempfile::TempDir {
     // Where every process of a test run finds it; removed with the value.
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
-fn subject(resolver: Resolver) -> Arc<dyn Subject> {
+pub(crate) fn subject(resolver: Resolver) -> Arc<dyn Subject> {
     let spools = std::fs::File::open(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let spools = Arc::new(SpoolDir::new(spools.into()));
     let policy = Policy::default();
@@ -87,5 +87,25 @@ fn no_boundary_of_a_read_is_a_moment_to_win() {
         holds(&report);
         assert_eq!(report.modes[0].coverage, Coverage::Exhaustive, "{resolver}");
         assert!(report.modes[0].boundaries > 40, "{:?}", report.modes);
+    }
+}
+
+/// Keeps I2 and I4: one short storm of everything. On a host too busy for the weather to count, that
+/// is said, and nothing is concluded.
+#[test]
+fn a_short_storm_takes_nothing() {
+    for resolver in Resolver::ALL {
+        let report = probe(resolver, Mode::Storm, |options| {
+            options.storm = Duration::from_secs(1);
+        });
+        let claims = report.subject.claims;
+        assert!(
+            !report.counts.is_lost(claims) && report.counts.torn == 0,
+            "{}",
+            fsprobe::page::table(&report)
+        );
+        if report.conclusion != Conclusion::Proven {
+            println!("inconclusive: {resolver}: {:?}", report.reasons);
+        }
     }
 }
