@@ -46,6 +46,8 @@ pub mod approval;
 pub mod deliverable;
 pub mod gate;
 #[cfg(feature = "service")]
+pub mod permission;
+#[cfg(feature = "service")]
 pub mod policy;
 #[cfg(feature = "service")]
 pub mod receipt;
@@ -55,7 +57,9 @@ pub mod stream;
 // Attacks `pinned` and writes what the gate reads.
 pub mod prove;
 
-// Journeys.
+// Journeys, and the one that goes nowhere.
+#[cfg(feature = "service")]
+pub mod handoff;
 #[cfg(feature = "service")]
 pub mod transfer;
 

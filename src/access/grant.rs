@@ -52,6 +52,8 @@ session_rights! {
     UploadToSession;
     /// To append events to the session.
     AppendToSession;
+    /// To submit a message to the session.
+    SubmitToSession;
     /// To put something to the people of the session, and to read what they answered.
     AskInSession;
     /// To answer what is put to the people of the session, and to choose what it runs under.

@@ -16,7 +16,8 @@ use std::{sync::Arc, time::Duration};
 
 pub use error::AccessError;
 pub use grant::{
-    AppendToSession, AskInSession, DecideInSession, Grant, ReadSession, UploadToSession,
+    AppendToSession, AskInSession, DecideInSession, Grant, ReadSession, SubmitToSession,
+    UploadToSession,
 };
 pub use principal::{ParsePrincipalNameError, Principal, PrincipalKind, PrincipalName};
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -188,6 +189,19 @@ impl Access {
         Ok(Grant::passed(AppendToSession::new(session)))
     }
 
+    /// A grant to submit a message to the session: for those who may upload to it.
+    ///
+    /// # Errors
+    /// As [`Access::upload_to_session`].
+    pub fn submit_to_session(
+        &self,
+        who: &Principal,
+        session: SessionHandle,
+    ) -> Result<Grant<SubmitToSession>, AccessError> {
+        self.upload_to_session(who, session)?;
+        Ok(Grant::passed(SubmitToSession::new(session)))
+    }
+
     /// A grant to put something to the session's people: for the host that created it alone.
     ///
     /// # Errors
@@ -216,6 +230,21 @@ impl Access {
             return Err(AccessError::Denied);
         }
         Ok(Grant::passed(DecideInSession::new(session)))
+    }
+
+    /// Whether the session is ours to write, and so to choose for.
+    ///
+    /// # Errors
+    /// [`AccessError::Unavailable`] when the database cannot be asked.
+    pub fn is_native(&self, session: &Grant<ReadSession>) -> Result<bool, AccessError> {
+        let handle = session.session().to_string();
+        let source: Option<String> = self.control.read(|conn| {
+            conn.prepare_cached("SELECT source FROM sessions WHERE handle = ?1")?
+                .query_row([handle], |row| row.get(0))
+                .optional()
+                .map_err(ControlError::from)
+        })?;
+        Ok(source.as_deref() == Some(NATIVE))
     }
 
     /// The session's owners, and its host where it has one.

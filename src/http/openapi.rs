@@ -11,8 +11,8 @@ use utoipa::{
 };
 
 use super::{
-    attachments, events, host, interactions, login, probe, problem::ProblemBody, sessions,
-    snapshot, streams, tickets, uploads,
+    attachments, events, host, interactions, login, messages, permissions, probe,
+    problem::ProblemBody, sessions, snapshot, streams, tickets, uploads,
 };
 
 #[derive(OpenApi)]
@@ -31,6 +31,9 @@ use super::{
         snapshot::read,
         events::page,
         events::append,
+        messages::submit,
+        permissions::read,
+        permissions::choose,
         interactions::list,
         interactions::ask,
         interactions::told,

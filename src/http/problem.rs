@@ -19,6 +19,7 @@ use crate::{
     control::ControlError,
     journal::JournalError,
     model::{ByteCount, RequestId},
+    permission::PermissionError,
     pool::PoolError,
     spool::SpoolError,
     store::StoreError,
@@ -110,6 +111,8 @@ pub enum Code {
     DetailsUnavailable,
     /// The agent that asks belongs to another agent.
     DelegatedCaller,
+    /// Full access was chosen without a word about its risk.
+    RiskNotAcknowledged,
     /// The content is not what its sender said.
     DigestMismatch,
     /// The content is not as long as its sender said.
@@ -472,6 +475,12 @@ impl Code {
                 "the agent belongs to another agent",
                 "Only an agent that nobody owns may ask a person; let its owner ask.",
             ),
+            Self::RiskNotAcknowledged => no(
+                S::UNPROCESSABLE_ENTITY,
+                "the risk was not acknowledged",
+                "Full access takes confinement away and asks nobody; send `acknowledgeRisk: true` once \
+                 the person was told. Nothing was changed.",
+            ),
             Self::DigestMismatch => no(
                 S::UNPROCESSABLE_ENTITY,
                 "the content is not what was announced",
@@ -660,6 +669,7 @@ impl Problem {
             T::Withdrawn => Self::new(Code::NotFound),
             T::Ask(error) => Self::of_ask(*error),
             T::Decide(error) => Self::of_decide(*error),
+            T::Permission(error) => Self::of_permission(error),
             T::NotHanded => Self::malformed("`lastEventId` is no frame this stream was handed"),
             T::Unaudited => Self::new(Code::Journal),
             T::Cut { .. } | T::WrongLength { .. } => Self::new(Code::LengthMismatch),
@@ -673,6 +683,16 @@ impl Problem {
             AskError::DelegatedCaller => Self::new(Code::DelegatedCaller),
             AskError::Refused(reason) => Self::malformed(reason),
             AskError::Full => Self::new(Code::Busy),
+        }
+    }
+
+    fn of_permission(error: &PermissionError) -> Self {
+        match error {
+            PermissionError::Unknown => Self::malformed("`value` is none of the options"),
+            PermissionError::RiskNotAcknowledged => Self::new(Code::RiskNotAcknowledged),
+            PermissionError::OtherRevision => Self::new(Code::Precondition),
+            PermissionError::Control(error) => Self::of_control(error),
+            PermissionError::Journal(error) => Self::of_journal(error),
         }
     }
 

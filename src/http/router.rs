@@ -18,7 +18,8 @@ use http::{HeaderValue, Request, StatusCode, header};
 use tower::ServiceExt as _;
 
 use super::{
-    App, attachments, dress, events, host, interactions, login, openapi, page, probe,
+    App, attachments, dress, events, host, interactions, login, messages, openapi, page,
+    permissions, probe,
     problem::{Code, Problem},
     server, sessions, snapshot, streams, tickets, uploads,
 };
@@ -81,6 +82,10 @@ impl Row {
         self.on(MethodFilter::POST, handler, &["POST"])
     }
 
+    fn put<T: 'static>(self, handler: impl Handler<T, App>) -> Self {
+        self.on(MethodFilter::PUT, handler, &["PUT"])
+    }
+
     fn delete<T: 'static>(self, handler: impl Handler<T, App>) -> Self {
         self.on(MethodFilter::DELETE, handler, &["DELETE"])
     }
@@ -135,6 +140,10 @@ fn rows() -> Vec<Row> {
         row("/v1/sessions/{session}/events", Scope::Session)
             .get(events::page)
             .post(events::append),
+        row("/v1/sessions/{session}/messages", Scope::Session).post(messages::submit),
+        row("/v1/sessions/{session}/permission", Scope::Session)
+            .get(permissions::read)
+            .put(permissions::choose),
         row("/v1/sessions/{session}/interactions", Scope::Session)
             .get(interactions::list)
             .post(interactions::ask),

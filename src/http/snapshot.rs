@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -6,6 +8,7 @@ use super::{
     App,
     extract::{Caller, InSession, Query},
     host::{Approval, Capabilities},
+    permissions::PermissionBody,
     problem::Problem,
     router::releases,
     sessions::last_seq,
@@ -56,9 +59,8 @@ pub(super) struct SnapshotBody {
     bridge_generation: u64,
     /// What can be asked of the service.
     capabilities: Capabilities,
-    /// The permission setting; null, because none is kept here.
-    #[schema(value_type = Option<Object>)]
-    permission: Option<()>,
+    /// What the session runs under; null for one that is not ours to choose for.
+    permission: Option<PermissionBody>,
     /// Questions that wait for an answer now; never any from the past.
     #[schema(value_type = Vec<Object>)]
     pending_interactions: Vec<serde_json::Value>,
@@ -163,7 +165,8 @@ pub(super) async fn read(
     InSession(handle): InSession,
 ) -> Result<axum::Json<SnapshotBody>, Problem> {
     let (access, journal) = (app.parts.access.clone(), app.parts.journal.clone());
-    let (session, owners, mut referenced, mut declared) = app
+    let live = Arc::clone(&app.live);
+    let (session, owners, selected, mut referenced, mut declared) = app
         .parts
         .pools
         .control
@@ -176,8 +179,10 @@ pub(super) async fn read(
             let session = journal.session(grant.session())?;
             let files = journal.references(grant.session(), window(query.files_offset))?;
             let paths = journal.declared(grant.session(), window(query.deliverables_offset))?;
-            let owners = access.people(handle)?.0;
-            Ok::<_, TransferError>((session, owners, files, paths))
+            let (owners, _host) = access.people(handle)?;
+            let ours = access.is_native(&grant)?;
+            let selected = ours.then(|| live.selected(handle)).transpose()?;
+            Ok::<_, TransferError>((session, owners, selected, files, paths))
         })
         .await??;
     let most = usize::try_from(MOST).unwrap_or(usize::MAX);
@@ -213,7 +218,7 @@ pub(super) async fn read(
         last_seq: last_seq(&session),
         bridge_generation: app.parts.identity.bridge_generation,
         capabilities: Capabilities::with(Approval::in_session(&app.live, &owners)),
-        permission: None,
+        permission: selected.map(PermissionBody::from),
         pending_interactions: pending.iter().map(|one| app.live.shown(one)).collect(),
         display: Display {
             files,

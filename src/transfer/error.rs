@@ -5,6 +5,7 @@ use crate::{
     approval::{AskError, DecideError},
     journal::JournalError,
     model::{AttachmentId, ByteCount},
+    permission::PermissionError,
     pool::PoolError,
     spool::SpoolError,
     store::StoreError,
@@ -36,6 +37,9 @@ pub enum TransferError {
     /// An answer changed nothing.
     #[error(transparent)]
     Decide(#[from] DecideError),
+    /// A permission was not chosen.
+    #[error(transparent)]
+    Permission(#[from] PermissionError),
     /// No stream was opened.
     #[error(transparent)]
     Streams(#[from] TooManyStreams),

@@ -79,6 +79,24 @@ const CASES: &[Case] = &[
         body: nothing,
     },
     Case {
+        method: "POST",
+        path: "/v1/sessions/{session}/messages",
+        query: "",
+        body: || json!({"text": "hello"}).to_string(),
+    },
+    Case {
+        method: "GET",
+        path: "/v1/sessions/{session}/permission",
+        query: "",
+        body: nothing,
+    },
+    Case {
+        method: "PUT",
+        path: "/v1/sessions/{session}/permission",
+        query: "",
+        body: || json!({"value": "read-only"}).to_string(),
+    },
+    Case {
         method: "GET",
         path: "/v1/sessions/{session}/interactions",
         query: "",

@@ -18,10 +18,7 @@ const ROWS: &[(&str, u32)] = &[
 
 /// Rows without a test so far. It only ever gets shorter: a row that has one must leave it.
 const NOT_YET: &[&str] = &[
-    "ap_11", "br_03", "mx_09", "pm_01", "pm_02", "pm_03", "pm_04", "pm_05", "pm_06", "pm_07",
-    "pm_08", "pm_09", "st_01", "st_02", "st_03", "st_04", "st_05", "st_06", "st_07", "ho_01",
-    "ho_02", "ho_03", "ho_04", "ho_05", "ho_06", "ho_07", "ho_08", "ho_09", "ho_10", "ho_11",
-    "ho_12", "ho_13", "ho_14", "ho_15", "ht_02",
+    "ap_11", "br_03", "mx_09", "st_02", "st_03", "st_04", "st_05", "ho_13", "ht_02",
 ];
 
 #[test]

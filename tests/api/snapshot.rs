@@ -30,6 +30,9 @@ fn a_snapshot_shows_files_to_download_and_paths_as_claims() {
     let created = body["createdAt"].take();
     assert!(created.is_i64());
     let handle = session.replace("/v1/sessions/", "");
+    let permission = server.get(&format!("{session}/permission"), &server.alice);
+    let permission = permission.json();
+    assert_eq!(permission["effectiveValue"], "read-only");
     let expected = json!({
         "session": handle, "id": body["id"], "createdAt": null,
         "logGeneration": 3, "lastSeq": 1, "bridgeGeneration": 1,
@@ -39,7 +42,7 @@ fn a_snapshot_shows_files_to_download_and_paths_as_claims() {
             "localHandoff": false,
             "localHandoffDetails": {"reason": "executor-unavailable", "executesLocally": false},
         },
-        "permission": null,
+        "permission": permission,
         "pendingInteractions": [],
         "display": {
             "files": [{

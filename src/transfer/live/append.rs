@@ -68,6 +68,7 @@ impl Live {
         } else {
             self.audit_in_order(session).await;
         }
+        let prompts = events.iter().any(|event| is(event, &["user/message"]));
         let policy = events.iter().rev().find_map(policy_of);
         let running = events
             .iter()
@@ -97,6 +98,9 @@ impl Live {
         }
         if turns || policy.is_some() {
             self.audit_in_order(session).await;
+        }
+        if prompts {
+            self.prompted(session).await;
         }
         Ok(appended)
     }

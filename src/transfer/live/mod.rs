@@ -8,6 +8,7 @@
 mod append;
 mod ask;
 mod frames;
+mod permission;
 mod replays;
 mod streams;
 
@@ -19,6 +20,7 @@ use std::{
 
 pub use ask::{Abort, Asked, Standing, Told};
 pub use frames::Signal;
+pub use permission::{Choosing, Selected};
 pub use replays::{Replay, Running};
 pub use streams::{Reader, Sent};
 use tokio::sync::{OwnedMutexGuard, watch};
