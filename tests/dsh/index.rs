@@ -427,6 +427,9 @@ fn the_index_follows_an_append_within_a_second() {
         grow(&path, 50);
         std::thread::sleep(Duration::from_millis(500));
         assert_eq!(kept_length(&bench), 0, "{watches} watches");
+        let notes = opened.source.notes();
+        let said = notes.iter().any(|note| note.contains("in turn"));
+        assert_eq!(said, watches < 3, "{watches} watches: {notes:?}");
         opened.source.session(session).unwrap();
         for seq in 51..54 {
             let len = grow(&path, seq);

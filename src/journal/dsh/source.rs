@@ -1,7 +1,10 @@
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     fmt, io,
-    sync::{Arc, Mutex, PoisonError, RwLock},
+    sync::{
+        Arc, Mutex, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use rusqlite::params;
@@ -53,6 +56,8 @@ pub struct DshSource {
     source: String,
     owners: DshOwners,
     known: Mutex<Known>,
+    /// Whether there are more folders than could be watched.
+    beyond_watches: AtomicBool,
     /// Where the folders of the sessions that are there lie.
     places: RwLock<HashMap<SessionHandle, Arc<FolderPlace>>>,
 }
@@ -100,6 +105,7 @@ impl DshSource {
             source: format!("dsh:{name}"),
             owners,
             known: Mutex::default(),
+            beyond_watches: AtomicBool::new(false),
             places: RwLock::default(),
         };
         let mut known = source.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -178,6 +184,10 @@ impl DshSource {
         all.cloned().collect()
     }
 
+    pub(super) fn is_beyond_watches(&self, is: bool) {
+        self.beyond_watches.store(is, Ordering::Relaxed);
+    }
+
     pub(super) fn most_watches(&self) -> usize {
         self.logs.limits().watches
     }
@@ -212,6 +222,11 @@ impl DshSource {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let mut notes = known.catalog.troubles();
         notes.extend(self.logs.notes().into_iter().map(str::to_owned));
+        if self.beyond_watches.load(Ordering::Relaxed) {
+            notes.push(
+                "it has more folders than are watched: the others are looked at in turn".to_owned(),
+            );
+        }
         notes
     }
 

@@ -213,6 +213,7 @@ impl Watcher {
             .into_iter()
             .filter(|session| !watched.contains(&Watched::Session(*session)));
         self.in_turn.extend(without);
+        self.source.is_beyond_watches(self.room.full);
         let source = &self.source;
         self.moved.retain(|session| source.has(*session));
     }
