@@ -23,7 +23,9 @@ mod skip;
 mod wire;
 
 mod bundles;
+mod judges;
 mod names;
+mod nginx;
 mod resume;
 mod tls;
 

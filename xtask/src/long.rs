@@ -75,6 +75,28 @@ pub(crate) fn run(only: Option<&str>) -> ExitCode {
             &[("HOLDFAST_TESTS", "complete")],
         );
     }
+    if wanted("judges") {
+        steps.cargo_with(
+            "the description, with many examples",
+            &[
+                "test",
+                "--release",
+                "-p",
+                "holdfast",
+                "--features",
+                "holdfast/_seams",
+                "--test",
+                "clients",
+                "--",
+                "--nocapture",
+                "judges::schemathesis",
+            ],
+            &[
+                ("HOLDFAST_TESTS", "complete"),
+                ("HOLDFAST_TEST_EXAMPLES", "400"),
+            ],
+        );
+    }
     if let Err(error) = report.write() {
         say(format_args!("the report could not be written: {error}"));
     }

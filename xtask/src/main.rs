@@ -19,7 +19,8 @@ The checks of the project.
   cargo xtask test    set up, then format, lints, builds, tests, docs, fuzz targets, licences
   cargo xtask setup   only install what the tests need
   cargo xtask long    the long suite: large files and homes, long races; writes
-                      target/long/report.txt; with `large`, `home`, `dsh` or `tests` that part alone
+                      target/long/report.txt; with `large`, `home`, `dsh`, `tests` or
+                      `judges` that part alone
 ";
 
 fn main() -> ExitCode {

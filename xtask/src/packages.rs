@@ -1,11 +1,14 @@
 //! Installs the few programs the tests call, when this machine lacks them.
 
-use std::process::{Command, Stdio};
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
 
-use crate::step::{say, succeeds};
+use crate::step::{project, say, succeeds};
 
 /// A program the tests call, or a module of the system's Python, and the Debian package that has it.
-const NEEDED: [(&str, &str, &str); 17] = [
+const NEEDED: [(&str, &str, &str); 19] = [
     ("strace", "strace", "kill at every system call"),
     (
         "mkfs.ext4",
@@ -23,6 +26,7 @@ const NEEDED: [(&str, &str, &str); 17] = [
         "atomic copies on a filesystem of our own",
     ),
     ("losetup", "mount", "power cuts on a filesystem of our own"),
+    ("nginx", "nginx-light", "downloads through a proxy"),
     ("openssl", "openssl", "TLS as another library speaks it"),
     ("curl", "curl", "downloads as a person would do them"),
     ("wget", "wget", "downloads as a person would do them"),
@@ -36,6 +40,11 @@ const NEEDED: [(&str, &str, &str); 17] = [
         "python3:httpx",
         "python3-httpx",
         "downloads as a script would do them",
+    ),
+    (
+        "python3:ensurepip",
+        "python3-venv",
+        "judges of HTTP answers, in an environment of their own",
     ),
     ("unzip", "unzip", "archives as a person would unpack them"),
     (
@@ -57,6 +66,42 @@ const NEEDED: [(&str, &str, &str); 17] = [
 ///
 /// Tests that miss a program print a `skipped` line of their own; nothing here makes them fail.
 pub(crate) fn install() {
+    install_programs();
+    install_judges();
+}
+
+/// The judges of HTTP answers, of the versions written down, in a Python environment of their own
+/// below the target directory.
+fn install_judges() {
+    let wanted = project().join("tests/clients/judges.txt");
+    let Some(target) = target() else {
+        return say("== setup: where is the target directory?");
+    };
+    let (judges, done) = (target.join("judges"), target.join("judges/installed.txt"));
+    let text = |path: &Path| path.to_str().unwrap_or_default().to_owned();
+    // What was installed is written down last: half an installation is none.
+    if succeeds("cmp", &["-s", &text(&wanted), &text(&done)]) {
+        return say("== setup: the judges of HTTP answers are here");
+    }
+    say("== setup: installing the judges of HTTP answers (tests/clients/judges.txt)");
+    let pip = text(&judges.join("bin/pip"));
+    let ran = succeeds(
+        "/usr/bin/python3",
+        &["-m", "venv", "--clear", &text(&judges)],
+    ) && succeeds(&pip, &["install", "-q", "--no-input", "-r", &text(&wanted)])
+        && succeeds("cp", &[&text(&wanted), &text(&done)]);
+    if !ran {
+        say("  that failed; tests that need them will say that they are skipped");
+    }
+}
+
+/// The target directory this program was built into.
+fn target() -> Option<PathBuf> {
+    let program = std::env::current_exe().ok()?;
+    Some(program.parent()?.parent()?.to_owned())
+}
+
+fn install_programs() {
     let missing: Vec<_> = NEEDED
         .iter()
         .filter(|(program, ..)| !is_on_path(program))
