@@ -883,3 +883,93 @@ fn ht_06_the_ways_to_be_late_are_told_apart() {
         ]
     );
 }
+
+#[test]
+fn ap_11_what_cannot_be_logged_is_an_error_and_no_grant() {
+    let desk = Desk::new();
+    desk.server.calls.let_appends_through(Some(0));
+    let failed = desk.put(&approval());
+    assert_eq!(refusal(&failed), (500, "journal".to_owned()));
+    assert!(
+        desk.pending().is_empty(),
+        "nobody is shown what is not in the log"
+    );
+    desk.server.calls.let_appends_through(Some(1));
+    let id = desk.ask();
+    let form = answer(&desk.item(&id), "allowed-once");
+    assert_eq!(desk.decide(&id, &form).json()["auditPersisted"], false);
+    let target = format!("{}/interactions/{id}?waitSeconds=20", desk.session);
+    let told = desk.server.get(&target, &desk.server.host);
+    assert_eq!(
+        refusal(&told),
+        (500, "journal".to_owned()),
+        "{}",
+        told.text()
+    );
+    desk.server.calls.let_appends_through(None);
+    let log = desk.log();
+    let rows = |kind: &str| log.iter().filter(|event| event["type"] == kind).count();
+    assert_eq!((rows("approval/asked"), rows("approval/decided")), (1, 0));
+}
+
+/// The end is told before its row is durable: a service that stops between the two leaves the first
+/// row alone, and nothing waits in the next one.
+#[test]
+fn mx_09_an_end_that_was_told_claims_no_durability() {
+    let mut desk = Desk::new();
+    let id = desk.ask();
+    let item = desk.stream.until("approval/requested").data;
+    let gate = desk.server.calls.hold_appends();
+    let decided = desk.decide(&id, &answer(&item, "allowed-once"));
+    assert_eq!(decided.json()["auditPersisted"], false);
+    desk.stream.until("approval/resolved");
+    let log = desk.log();
+    assert_eq!(log.last().unwrap()["type"], "approval/asked");
+    let told = desk.server.get(
+        &format!("{}/interactions/{id}", desk.session),
+        &desk.server.host,
+    );
+    assert_eq!(told.json()["state"], "pending", "the host has no grant yet");
+    // What a new process finds: this log, and nothing of the memory.
+    let hosts = holdfast::http::AllowedHosts::default();
+    let options = holdfast::transfer::live::LiveOptions {
+        interactive: true,
+        ..Default::default()
+    };
+    let anew = holdfast::http::App::new(desk.server.parts.clone(), hosts, options);
+    let handle = desk.session.replace("/v1/sessions/", "").parse_handle();
+    let pending = desk.server.block_on(async { anew.live().pending(handle) });
+    assert!(pending.is_empty());
+    drop(gate);
+    assert_eq!(desk.told(&id)["outcome"], "allowed-once");
+    desk.assert_audited("allowed-once");
+}
+
+#[test]
+fn br_03_a_session_is_its_hosts_by_exact_id_alone() {
+    let desk = Desk::new();
+    let name = holdfast::access::PrincipalName::parse("host-2").unwrap();
+    let kind = holdfast::access::PrincipalKind::Host;
+    let access = &desk.server.parts.access;
+    let who = access.create_principal(kind, name).unwrap();
+    let token = access
+        .issue_token(who.id, "test", None)
+        .unwrap()
+        .token
+        .reveal();
+    let other = Person { who, token };
+    let own = desk
+        .server
+        .post("/v1/sessions", &other, &json!({"id": desk.session}));
+    assert_eq!(
+        own.status, 201,
+        "its own session may be called like another's"
+    );
+    let target = format!("{}/interactions", desk.session);
+    for target in [target.clone(), format!("{}0/interactions", desk.session)] {
+        let refused = desk.server.post(&target, &other, &approval());
+        assert_eq!(refusal(&refused), (404, "not-found".to_owned()));
+    }
+    assert!(desk.pending().is_empty());
+    assert_eq!(desk.log().len(), 1);
+}

@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Answer, Server, server::Person};
+use crate::support::{
+    Answer, Server,
+    server::{Person, eventually},
+};
 
 fn submit(server: &Server, session: &str, who: &Person, key: &str, text: &str) -> Answer {
     let fields = [
@@ -123,4 +126,31 @@ fn st_01_a_page_never_starts_inside_a_message() {
         }
         assert_eq!(seen, (0..60).collect::<Vec<_>>());
     }
+}
+
+/// Keeps I5: no receipt before the flush, and none when it fails.
+#[test]
+fn st_04_a_receipt_comes_after_the_flush() {
+    let server = Server::start();
+    let session = server.session(&[&server.alice]);
+    let gate = server.calls.hold_appends();
+    server.calls.take();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| submit(&server, &session, &server.alice, "k", "hello"));
+        eventually("the append has begun", || {
+            server.calls.has("journal.append_once")
+        });
+        assert!(!waiting.is_finished(), "nobody has a receipt yet");
+        assert_eq!(log(&server, &session, "limit=50")["events"], json!([]));
+        drop(gate);
+        assert_eq!(waiting.join().unwrap().status, 201);
+    });
+    server.calls.let_appends_through(Some(0));
+    let failed = submit(&server, &session, &server.alice, "l", "lost");
+    assert_eq!((failed.status, failed.code()), (500, "journal".to_owned()));
+    server.calls.let_appends_through(None);
+    let events = log(&server, &session, "limit=50");
+    assert_eq!(events["events"].as_array().unwrap().len(), 1);
+    let again = submit(&server, &session, &server.alice, "l", "lost");
+    assert_eq!(again.status, 201, "what failed is not kept as done");
 }

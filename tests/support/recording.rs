@@ -1,7 +1,7 @@
 //! Journal and store that write down every call they pass on, so that tests can compare what a
 //! refusal asked for.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use holdfast::{
     journal::{
@@ -18,7 +18,16 @@ use holdfast::{
 
 /// The calls so far, by name.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Calls(Arc<Mutex<Vec<&'static str>>>);
+pub(crate) struct Calls(Arc<Mutex<Vec<&'static str>>>, Arc<Between>);
+
+/// What stands between an append and the journal.
+#[derive(Debug, Default)]
+struct Between {
+    /// Held by a test, appends wait.
+    gate: Mutex<()>,
+    /// The appends let through before the others fail; all of them when absent.
+    let_through: Mutex<Option<usize>>,
+}
 
 impl Calls {
     /// The calls since the last time, in order.
@@ -28,6 +37,33 @@ impl Calls {
 
     fn note(&self, call: &'static str) {
         self.0.lock().unwrap().push(call);
+    }
+
+    /// Whether this call was made since the last time.
+    pub(crate) fn has(&self, call: &'static str) -> bool {
+        self.0.lock().unwrap().contains(&call)
+    }
+
+    /// Appends wait for as long as what this returns is held.
+    pub(crate) fn hold_appends(&self) -> MutexGuard<'_, ()> {
+        self.1.gate.lock().unwrap()
+    }
+
+    /// Lets so many appends through, and fails the others; `None` lets all through.
+    pub(crate) fn let_appends_through(&self, count: Option<usize>) {
+        *self.1.let_through.lock().unwrap() = count;
+    }
+
+    fn append(&self) -> Result<(), JournalError> {
+        drop(self.1.gate.lock().unwrap());
+        match self.1.let_through.lock().unwrap().as_mut() {
+            Some(0) => Err(JournalError::NotDurable),
+            Some(left) => {
+                *left -= 1;
+                Ok(())
+            }
+            None => Ok(()),
+        }
     }
 }
 
@@ -105,6 +141,7 @@ impl Journal for RecordingJournal {
         expected: Option<Seq>,
     ) -> Result<Appended, JournalError> {
         self.calls.note("journal.append");
+        self.calls.append()?;
         self.inner.append(session, events, expected)
     }
 
@@ -116,6 +153,7 @@ impl Journal for RecordingJournal {
         once: Once,
     ) -> Result<Appended, JournalError> {
         self.calls.note("journal.append_once");
+        self.calls.append()?;
         self.inner.append_once(session, events, expected, once)
     }
 
