@@ -141,7 +141,8 @@ impl Proving {
         self.grounds.is_empty()
     }
 
-    /// Attacks the reader of every root and keeps what was found. Blocks: about half a minute a root.
+    /// Attacks the reader of every root and keeps what was found. Blocks: half a minute a
+    /// root, and more on a busy disk.
     ///
     /// # Errors
     /// [`ProbeError`] where the probing could not be carried out or its result not be kept; the report

@@ -180,7 +180,9 @@ pub(super) fn briefly(config: &Config) -> Result<(), Failure> {
     if proving.is_empty() {
         return Ok(());
     }
-    note("proving that reads beneath the root cannot be raced: some ten seconds, once a boot");
+    note(
+        "proving that reads beneath the root cannot be raced, once a boot: ten seconds, or more beside other work on the disk",
+    );
     let settings = Settings {
         storm: Duration::from_secs(1),
         seed: None,

@@ -58,7 +58,8 @@ impl std::fmt::Debug for Work {
 }
 
 /// Attacks every root's reader in that root's arena, in every way, with each resolver, and says what
-/// was found. Blocks: about half a minute a root.
+/// was found. Blocks: half a minute a root, and more on a
+/// busy disk.
 ///
 /// What the reader does is in the result, never an error. The arena is emptied again, after a failure
 /// too, and what a killed run left in it is removed first.
