@@ -9,7 +9,9 @@ use std::{
         net::UnixStream,
     },
     path::{Path, PathBuf},
+    process::Stdio,
     sync::Arc,
+    time::{Duration, Instant},
 };
 
 use holdfast::{
@@ -747,4 +749,67 @@ fn pages_of_an_exported_log_begin_where_native_ones_do() {
         dsh.references(there, all).unwrap()
     );
     assert!(!native.references(handle, all).unwrap().is_empty());
+}
+
+/// Runs a command and kills it after so many milliseconds; says whether it ended by itself.
+fn killed(home: &Home, arguments: &[&str], after: u64) -> bool {
+    let mut command = home.command(arguments);
+    let command = command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(after));
+    child.kill().unwrap();
+    child.wait().unwrap().success()
+}
+
+/// Keeps I12: killed at any time, an import has brought in the whole session or none, an export has
+/// written the whole log or none, and the next one finishes what the first could not.
+#[test]
+fn a_kill_at_any_time_leaves_a_session_whole_or_absent() {
+    let rows: Vec<String> = (0..3_000)
+        .map(|seq| match seq {
+            9 => file_row(seq, b"content", 7),
+            _ => event(seq, "x", &format!("\"{}\"", "x".repeat(200))),
+        })
+        .collect();
+    let from = small(&rows);
+    put(&from, b"content", b"content");
+    let directory = from.path().to_str().unwrap();
+    let first = Home::new();
+    first.up().stop();
+    let start = Instant::now();
+    first.json(&["import", directory]);
+    let took = u64::try_from(start.elapsed().as_millis()).unwrap();
+    let log = |home: &Home| home.path().join("out/sessions/--w--/one/session.v3.jsonl");
+    first.json(&["export", "one", "out"]);
+    let whole = fs::read(log(&first)).unwrap();
+    let (mut absent, mut there) = (0, 0);
+    for round in 1..=7 {
+        let home = Home::new();
+        home.up().stop();
+        let ended = killed(&home, &["import", directory], took * round / 6);
+        match ids(&home).len() {
+            1 => {
+                assert!(!ended);
+                absent += 1;
+            }
+            _ => there += 1,
+        }
+        let was_there = ids(&home).len() == 2;
+        let again = home.json(&["import", directory]);
+        assert_eq!(again["sessions"][0]["isNew"], !was_there, "round {round}");
+        assert_eq!(home.run(&["verify", "--session", "one"]).code, 0);
+
+        let log = log(&home);
+        killed(&home, &["export", "one", "out"], took * round / 6);
+        // A log that has its name has everything, and what it refers to lies there.
+        if log.exists() {
+            assert!(fs::read(&log).unwrap() == whole, "round {round}");
+        }
+        let done = home.json(&["export", "one", "out"]);
+        assert_ne!(done["outcome"], "extended", "round {round}");
+        let back = home.run(&["import", "out", "--dry-run"]);
+        assert_eq!(back.code, 0, "round {round}: {back:?}");
+    }
+    println!("{absent} times absent, {there} times whole, after up to {took} ms");
+    assert!(absent > 0, "no kill came early enough");
 }
