@@ -108,8 +108,11 @@ fn seen(server: &Server, id: &str) -> Vec<Value> {
     let session = row["session"].as_str().unwrap();
     let of = format!("/v1/sessions/{session}");
     let mut shown = server.get(&format!("{of}/snapshot")).json();
-    shown["session"] = Value::Null;
-    shown["bridgeGeneration"] = Value::Null;
+    // What the service makes of the session, not what the session says: it takes no setting for one it
+    // only reads.
+    for own in ["session", "bridgeGeneration", "permission", "capabilities"] {
+        shown[own] = Value::Null;
+    }
     let mut files = Vec::new();
     for file in shown["display"]["files"].as_array_mut().unwrap() {
         let answer = server.get(file["href"].as_str().unwrap());
