@@ -174,3 +174,39 @@ fn resident() -> usize {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap();
     text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
 }
+
+/// Ranges by the thousand, all over each other, or more than a head holds: the whole file at most, in
+/// flat memory, and others are served meanwhile. Keeps I11.
+#[test]
+fn ranges_by_the_thousand_cost_no_more_than_the_file() {
+    let server = alone();
+    let session = server.session(&[&server.alice, &server.bob]);
+    let bytes = content(4 << 20, 4);
+    let target = server.attach(&session, "big", &bytes);
+    let apart = |count: usize| {
+        let each: Vec<String> = (0..count).map(|n| format!("{0}-{0}", n * 2)).collect();
+        format!("bytes={}", each.join(","))
+    };
+    let upon = format!("bytes={}", vec!["1-"; 3000].join(","));
+    let before = resident();
+    for (ranges, status) in [
+        (apart(2500), 200),
+        (upon, 200),
+        ("bytes=1-,5-99,1-".to_owned(), 206),
+        (apart(10_000), 431),
+    ] {
+        for _ in 0..3 {
+            let range = [("Range", ranges.as_str())];
+            let answer = server.ask_with("GET", &target, Some(&server.alice.token), &range, b"");
+            assert_eq!(answer.status, status, "{} bytes of ranges", ranges.len());
+            match status {
+                200 => assert!(answer.body == bytes),
+                206 => assert!(answer.body == bytes[1..]),
+                _ => assert_eq!(answer.code(), "head-too-large"),
+            }
+            assert!(server.get(&target, &server.bob).body == bytes);
+        }
+    }
+    let grown = resident().saturating_sub(before);
+    assert!(grown < 64 << 20, "{grown}");
+}
