@@ -451,6 +451,8 @@ struct LimitSettings {
     ticket_life: Option<Life>,
     ticket_grace: Option<Life>,
     tickets_per_principal: Option<Count>,
+    release_life: Option<Life>,
+    releases_waiting: Option<Count>,
     drain: Option<Life>,
     verified_for: Option<Reuse>,
     #[serde(default)]
@@ -542,6 +544,8 @@ impl LimitSettings {
             ticket_life: life(self.ticket_life, default.ticket_life),
             ticket_grace: life(self.ticket_grace, default.ticket_grace),
             tickets_per_principal: count(self.tickets_per_principal, default.tickets_per_principal),
+            release_life: life(self.release_life, default.release_life),
+            releases_waiting: count(self.releases_waiting, default.releases_waiting),
             drain: life(self.drain, default.drain),
             verified_for: self
                 .verified_for

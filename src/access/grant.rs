@@ -1,6 +1,9 @@
 use std::ops::Deref;
 
-use crate::model::SessionHandle;
+use crate::{
+    journal::Declared,
+    model::{LogGeneration, Seq, SessionHandle},
+};
 
 /// A passed check: the caller may do with the `T` what the `T` says.
 ///
@@ -58,4 +61,64 @@ session_rights! {
     AskInSession;
     /// To answer what is put to the people of the session, and to choose what it runs under.
     DecideInSession;
+    /// To say what leaves the session: to ask for releases, and to decide on them.
+    ReleaseFromSession;
+}
+
+/// To a declared file of a session: to what its log says of it, and nothing more.
+#[derive(Debug)]
+pub struct DeliverableRef {
+    session: SessionHandle,
+    cwd: Option<String>,
+    declared: Declared,
+}
+
+impl DeliverableRef {
+    pub(super) const fn new(
+        session: SessionHandle,
+        cwd: Option<String>,
+        declared: Declared,
+    ) -> Self {
+        Self {
+            session,
+            cwd,
+            declared,
+        }
+    }
+
+    /// The session.
+    #[must_use]
+    pub const fn session(&self) -> SessionHandle {
+        self.session
+    }
+
+    /// The directory its declared paths are relative to.
+    #[must_use]
+    pub fn cwd(&self) -> Option<&str> {
+        self.cwd.as_deref()
+    }
+
+    /// The numbering of the event.
+    #[must_use]
+    pub const fn log_generation(&self) -> LogGeneration {
+        self.declared.generation
+    }
+
+    /// The event.
+    #[must_use]
+    pub const fn seq(&self) -> Seq {
+        self.declared.seq
+    }
+
+    /// The position in the event.
+    #[must_use]
+    pub const fn index(&self) -> u32 {
+        self.declared.index
+    }
+
+    /// The declared path, as the event has it; a claim.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.declared.presented.path
+    }
 }

@@ -16,8 +16,8 @@ use std::{sync::Arc, time::Duration};
 
 pub use error::AccessError;
 pub use grant::{
-    AppendToSession, AskInSession, DecideInSession, Grant, ReadSession, SubmitToSession,
-    UploadToSession,
+    AppendToSession, AskInSession, DecideInSession, DeliverableRef, Grant, ReadSession,
+    ReleaseFromSession, SubmitToSession, UploadToSession,
 };
 pub use principal::{ParsePrincipalNameError, Principal, PrincipalKind, PrincipalName};
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -28,7 +28,11 @@ pub use token::{Issued, LoginCode, TicketSecret, Token, TokenInfo, TokenNumber};
 use crate::{
     control::{Control, ControlError},
     journal::Source,
-    model::{AttachmentId, AttachmentRef, Clock, FileName, PrincipalId, SessionHandle, Timestamp},
+    model::{
+        AttachmentId, AttachmentKind, AttachmentRef, Clock, FileName, LogGeneration, PrincipalId,
+        Seq, SessionHandle, Timestamp,
+    },
+    receipt::Receipt,
 };
 
 /// The source whose sessions can be written to.
@@ -247,6 +251,22 @@ impl Access {
         Ok(source.as_deref() == Some(NATIVE))
     }
 
+    /// A grant to say what leaves the session: for its owners alone, whatever source it is of. The host
+    /// that runs it writes what would be decided about, so it does not decide.
+    ///
+    /// # Errors
+    /// [`AccessError::Hidden`] as [`Access::read_session`]; [`AccessError::Denied`] for the host.
+    pub fn release_from_session(
+        &self,
+        who: &Principal,
+        session: SessionHandle,
+    ) -> Result<Grant<ReleaseFromSession>, AccessError> {
+        if !self.standing(who, session)?.owner {
+            return Err(AccessError::Denied);
+        }
+        Ok(Grant::passed(ReleaseFromSession::new(session)))
+    }
+
     /// The session's owners, and its host where it has one.
     ///
     /// # Errors
@@ -286,6 +306,45 @@ impl Access {
     ) -> Result<Grant<AttachmentRef>, AccessError> {
         let reference = self.sessions.reference(session.session(), id, name)?;
         Ok(Grant::passed(reference))
+    }
+
+    /// A grant on a file the session declares, named by its place in the log alone (I1).
+    ///
+    /// # Errors
+    /// [`AccessError::Hidden`] when nothing is declared there; [`AccessError::Journal`] with
+    /// `StaleGeneration` when the log was renumbered.
+    pub fn deliverable(
+        &self,
+        session: &Grant<ReadSession>,
+        generation: LogGeneration,
+        seq: Seq,
+        index: u32,
+    ) -> Result<Grant<DeliverableRef>, AccessError> {
+        let handle = session.session();
+        let cwd = self.sessions.session(handle)?.cwd;
+        let declared = self.sessions.declared_at(handle, generation, seq, index)?;
+        Ok(Grant::passed(DeliverableRef::new(handle, cwd, declared)))
+    }
+
+    /// A grant on what a receipt of the session's says was released.
+    ///
+    /// # Errors
+    /// [`AccessError::Hidden`] when the receipt is of another session.
+    pub fn released(
+        &self,
+        session: &Grant<ReadSession>,
+        receipt: &Receipt,
+    ) -> Result<Grant<AttachmentRef>, AccessError> {
+        let released = &receipt.statement.released;
+        if released.session != session.session() {
+            return Err(AccessError::Hidden);
+        }
+        Ok(Grant::passed(AttachmentRef {
+            id: released.id,
+            name: Some(released.name.clone()),
+            bytes: released.bytes,
+            kind: AttachmentKind::File,
+        }))
     }
 
     /// Whether the caller may create sessions.

@@ -11,8 +11,8 @@ use super::{
 use crate::{
     control::ControlError,
     model::{
-        AttachmentId, AttachmentRef, ByteCount, Digest, FileName, SessionHandle, TicketHandle,
-        Timestamp,
+        AttachmentId, AttachmentRef, ByteCount, Digest, FileName, ReceiptHandle, SessionHandle,
+        TicketHandle, Timestamp,
     },
 };
 
@@ -47,6 +47,8 @@ pub struct TicketInfo {
     pub attachment: AttachmentId,
     /// The name under which the session refers to it.
     pub name: Option<FileName>,
+    /// The receipt that released the content, where no event refers to it.
+    pub receipt: Option<ReceiptHandle>,
     /// The content's length.
     pub bytes: ByteCount,
     /// How often the content may be fetched.
@@ -93,6 +95,7 @@ pub struct Ticket {
     session: SessionHandle,
     attachment: AttachmentId,
     name: Option<FileName>,
+    receipt: Option<ReceiptHandle>,
     time: Time,
 }
 
@@ -119,6 +122,12 @@ impl Ticket {
     #[must_use]
     pub const fn name(&self) -> Option<&FileName> {
         self.name.as_ref()
+    }
+
+    /// The receipt that released the content, where no event refers to it.
+    #[must_use]
+    pub const fn receipt(&self) -> Option<ReceiptHandle> {
+        self.receipt
     }
 
     /// Whether it has ended and is honoured for resumes alone.
@@ -264,6 +273,7 @@ impl Access {
         token: Option<TokenNumber>,
         session: &Grant<ReadSession>,
         reference: &Grant<AttachmentRef>,
+        receipt: Option<ReceiptHandle>,
         terms: Terms,
     ) -> Result<(TicketSecret, TicketInfo), AccessError> {
         let secret = TicketSecret::draw()?;
@@ -296,8 +306,9 @@ impl Access {
             let name = reference.name.as_ref().map_or("", FileName::as_str);
             tx.prepare_cached(
                 "INSERT INTO tickets (handle, hash, principal, token, session, digest, name, bytes,
-                     uses, created_at, expires_at)
-                 SELECT ?1, ?2, ?3, ?4, id, ?6, ?7, ?8, ?9, ?10, ?11 FROM sessions WHERE handle = ?5",
+                     uses, created_at, expires_at, receipt)
+                 SELECT ?1, ?2, ?3, ?4, id, ?6, ?7, ?8, ?9, ?10, ?11, ?12
+                 FROM sessions WHERE handle = ?5",
             )
             .and_then(|mut insert| {
                 insert.execute(params![
@@ -312,6 +323,7 @@ impl Access {
                     terms.uses,
                     now.as_millis(),
                     expires_at.as_millis(),
+                    receipt.map(|receipt| receipt.to_string()),
                 ])
             })
             .map_err(ControlError::from)?;
@@ -320,6 +332,7 @@ impl Access {
                 session,
                 attachment: reference.id,
                 name: reference.name,
+                receipt,
                 bytes: reference.bytes,
                 uses: terms.uses,
                 opened: 0,
@@ -407,6 +420,7 @@ impl Access {
                 session: living.session,
                 attachment: living.attachment,
                 name: living.name,
+                receipt: living.receipt,
                 time: state.time,
             }))
         })
@@ -500,7 +514,7 @@ impl Access {
 /// Tickets whose token, if any, was not revoked and whose maker is enabled.
 const LIVING: &str = "
     SELECT t.id, t.hash, t.digest, t.name, t.bytes, t.uses, t.expires_at, s.handle,
-        p.id, p.kind, p.name, t.handle, t.created_at
+        p.id, p.kind, p.name, t.handle, t.created_at, t.receipt
     FROM tickets t
     JOIN principals p ON p.id = t.principal
     JOIN sessions s ON s.id = t.session
@@ -515,6 +529,7 @@ struct Living {
     session: SessionHandle,
     attachment: AttachmentId,
     name: Option<FileName>,
+    receipt: Option<ReceiptHandle>,
     bytes: u64,
     uses: u32,
     expires_at: Timestamp,
@@ -527,6 +542,11 @@ impl Living {
             hash: row.get(1)?,
             attachment: AttachmentId::new(Digest::from_bytes(row.get(2)?)),
             name: name(row, 3)?,
+            receipt: if row.get_ref(13)?.as_str_or_null()?.is_some() {
+                Some(parsed(row, 13, ReceiptHandle::parse)?)
+            } else {
+                None
+            },
             bytes: count(row, 4)?,
             uses: row.get(5)?,
             expires_at: Timestamp::from_millis(row.get(6)?),
@@ -566,6 +586,7 @@ impl Listed {
                 session: living.session,
                 attachment: living.attachment,
                 name: living.name,
+                receipt: living.receipt,
                 bytes: ByteCount::new(living.bytes),
                 uses: living.uses,
                 opened: 0,

@@ -52,6 +52,9 @@ use crate::{
     },
     model::{Clock, Limits, SystemClock},
     pinned::{PinnedError, Resolver},
+    prove,
+    receipt::Ledger,
+    seal::SealKey,
     store::{
         Store, StoreError,
         dsh::DshObjects,
@@ -256,15 +259,21 @@ impl Service {
             build: OnceLock::new(),
         });
         gatekeeper.reload();
+        let identity = HostIdentity::start(&control, random_bits()?)?;
+        let key =
+            prove::key(opened.data.dir()).map_err(failed("reading the data directory's key"))?;
+        let (own, host) = (Arc::clone(&control), identity.instance.clone());
+        let ledger = Ledger::new(own, Arc::new(key), host);
         let parts = Arc::new(Parts {
             access: Arc::new(Access::new(
                 Arc::clone(&control),
                 journal.clone(),
                 Arc::clone(&clock),
             )),
-            identity: HostIdentity::start(&control, random_bits()?)?,
+            identity,
             gate: Arc::clone(&gatekeeper.gate),
             roots: Arc::clone(&gatekeeper.roots),
+            ledger: Arc::new(ledger),
             verifier: Arc::new(Verifier::new(&limits)?),
             pools: Pools::new(processors()).map_err(failed("starting threads"))?,
             limits: Arc::new(limits.clone()),
@@ -451,6 +460,16 @@ impl Service {
         tracing::info!("stopped");
         Ok(())
     }
+}
+
+/// The key by which the data directory of this configuration seals what it states, if it has one. Read
+/// beside whoever holds the directory.
+///
+/// # Errors
+/// [`AppError::Layout`], [`AppError::Io`].
+pub fn seal_key(config: &Config) -> Result<Option<SealKey>, AppError> {
+    let data = DataDir::beside(&config.data)?;
+    prove::read_key(&data.dir).map_err(failed("reading the data directory's key"))
 }
 
 /// An orderly end. One that was cut short writes nothing, and the next start looks.

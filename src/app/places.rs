@@ -16,7 +16,7 @@ use super::{
 use crate::{
     config::{Config, HomeConfig, RootConfig},
     home::DshHome,
-    transfer::HeldRoot,
+    transfer::{HeldRoot, Rules},
 };
 
 /// Roots and arenas, open, with nothing of ours within reach of a root's writer.
@@ -111,7 +111,12 @@ fn called(root: &HeldRoot) -> String {
 
 fn hold(root: &RootConfig) -> Result<HeldRoot, AppError> {
     let name = root.name.as_str();
-    HeldRoot::open(name, &root.path, root.policy.clone()).map_err(|source| AppError::Root {
+    let rules = Rules {
+        names: root.names.clone(),
+        max_file: root.max_file,
+    };
+    let held = HeldRoot::open(name, &root.path, root.policy.clone(), rules);
+    held.map_err(|source| AppError::Root {
         name: name.to_owned(),
         source,
     })

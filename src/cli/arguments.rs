@@ -67,6 +67,12 @@ pub(super) enum Command {
     Ticket(Ticket),
     /// List a session's attachments and presented files
     Ls(InSession),
+    /// Say which rule governs a presented file and what to do; nothing is opened
+    Explain(Presented),
+    /// Release a presented file: exactly its bytes of this moment, or a question about them
+    Release(Presented),
+    /// Show what waits for a decision in a session, or decide about exactly these bytes
+    Decide(Decide),
     /// Download and check every attachment of a session, without keeping anything
     Verify(Verify),
     /// Write a session and its attachments into a directory laid out as a DSH home
@@ -259,7 +265,7 @@ pub(super) struct Put {
 pub(super) struct Get {
     #[command(flatten)]
     pub(super) at: InSession,
-    /// The attachment, by id (`sha256:…`) or by name
+    /// The attachment, by id (`sha256:…`) or by name, or what a receipt (`r_…`) released
     #[arg(value_name = "ATTACHMENT")]
     pub(super) attachment: String,
     /// Where to write it; a directory takes it under its own name
@@ -309,9 +315,58 @@ pub(super) struct TicketCreate {
     pub(super) uses: u32,
 }
 
+/// `explain` and `release`.
+#[derive(Debug, Args)]
+pub(super) struct Presented {
+    #[command(flatten)]
+    pub(super) at: InSession,
+    /// The presented file, by its place in the log as `ls` prints it (`3/1/0`) or by its path
+    #[arg(value_name = "FILE")]
+    pub(super) file: String,
+}
+
+/// `decide`.
+#[derive(Debug, Args)]
+pub(super) struct Decide {
+    #[command(flatten)]
+    pub(super) at: InSession,
+    /// What to decide, by id (`i_…`); everything that waits is shown when absent
+    #[arg(value_name = "ID")]
+    pub(super) interaction: Option<String>,
+    #[command(flatten)]
+    pub(super) choice: Choice,
+}
+
+/// Yes or no.
+#[derive(Debug, Args)]
+#[group(multiple = false, requires = "interaction")]
+pub(super) struct Choice {
+    /// Let exactly these bytes leave
+    #[arg(long)]
+    pub(super) allow: bool,
+    /// Keep them; the copy made for the question goes
+    #[arg(long)]
+    pub(super) reject: bool,
+}
+
+/// What `verify` checks instead of attachments.
+#[derive(Debug, Subcommand)]
+pub(super) enum VerifyWhat {
+    /// Check the seal of a receipt this installation issued
+    Receipt {
+        /// The receipt as JSON, as GET /v1/receipts/{receipt} and `release --json` give it; `-` reads
+        /// standard input
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+}
+
 /// `verify`.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(super) struct Verify {
+    #[command(subcommand)]
+    pub(super) what: Option<VerifyWhat>,
     /// The session, by handle (`s_…`) or by its own id; all the caller may see when absent
     #[arg(long, short, value_name = "SESSION", env = "HOLDFAST_SESSION")]
     pub(super) session: Option<String>,

@@ -178,6 +178,7 @@ async fn save(
             id: reference.id,
             name: reference.name.clone(),
             bytes: Some(reference.bytes.get()),
+            href: None,
         };
         fetch(client, &listed.path(session), &file).await?;
         holds(&file, reference)?;

@@ -86,11 +86,16 @@ pub(super) struct Listed {
     pub(super) name: Option<FileName>,
     /// Its length there, in bytes.
     pub(super) bytes: Option<u64>,
+    /// Where it is, when that is not in a session.
+    pub(super) href: Option<String>,
 }
 
 impl Listed {
     /// Its address in `session`.
     pub(super) fn path(&self, session: SessionHandle) -> String {
+        if let Some(href) = &self.href {
+            return href.clone();
+        }
         let id = super::client::segment(&self.id.to_string());
         let name = self.name.as_ref().map_or_else(String::new, |name| {
             format!("?name={}", super::client::segment(name.as_str()))
@@ -176,6 +181,16 @@ pub(super) fn listed(row: &Value) -> Result<Listed, Failure> {
             .and_then(Value::as_str)
             .and_then(|name| FileName::parse(name).ok()),
         bytes: row.get("bytes").and_then(Value::as_u64),
+        href: None,
+    })
+}
+
+/// What a receipt released.
+pub(super) fn released(receipt: &Value) -> Result<Listed, Failure> {
+    let statement = receipt.get("statement").unwrap_or(&Value::Null);
+    Ok(Listed {
+        href: Some(string(receipt, "href").to_owned()),
+        ..listed(statement)?
     })
 }
 

@@ -18,6 +18,7 @@ mod import;
 mod output;
 mod prove;
 mod put;
+mod release;
 mod serve;
 mod setup;
 mod show;
@@ -37,6 +38,7 @@ use serde_json::{Value, json};
 
 use crate::{
     app::Opened,
+    model::ReceiptHandle,
     telemetry::{self, Running},
 };
 
@@ -115,6 +117,13 @@ fn dispatch(arguments: &Arguments) -> Result<ExitCode, Failure> {
         Command::Import(import) => serve::on_runtime(import::run(common, import, output)),
         Command::Ls(at) => serve::on_runtime(show::list(common, at, output)),
         Command::Snapshot(at) => serve::on_runtime(show::snapshot(common, at)),
+        Command::Explain(file) => serve::on_runtime(release::explain(common, file, output)),
+        Command::Release(file) => serve::on_runtime(release::release(common, file, output)),
+        Command::Decide(decide) => serve::on_runtime(release::decide(common, decide, output)),
+        Command::Verify(arguments::Verify {
+            what: Some(arguments::VerifyWhat::Receipt { file }),
+            ..
+        }) => release::verify(common, file, output),
         Command::Verify(verify) => serve::on_runtime(verify::run(common, verify, output)),
     };
     done.map(|()| ExitCode::SUCCESS)
@@ -235,7 +244,11 @@ async fn download(
 ) -> Result<(), Failure> {
     let (client, _beside) = beside::reach(common, &get.at.reach).await?;
     let session = find::session(&client, &get.at.session).await?;
-    let file = find::attachment(&client, session, &get.attachment).await?;
+    let file = if ReceiptHandle::parse(&get.attachment).is_ok() {
+        release::content(&client, &get.attachment).await?
+    } else {
+        find::attachment(&client, session, &get.attachment).await?
+    };
     let done = get::Download {
         path: file.path(session),
         id: file.id,

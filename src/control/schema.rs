@@ -166,6 +166,7 @@ CREATE TABLE tickets (
     digest BLOB NOT NULL CHECK (length(digest) = 32),
     name TEXT NOT NULL,
     bytes INTEGER NOT NULL,
+    receipt TEXT,
     uses INTEGER NOT NULL CHECK (uses > 0),
     created_at INTEGER NOT NULL,
     expires_at INTEGER NOT NULL

@@ -22,8 +22,10 @@ use crate::{
     access::{Principal, TokenNumber},
     journal::RetryKey,
     model::{
-        AttachmentId, InteractionHandle, PrincipalId, SessionHandle, StreamHandle, TicketHandle,
+        AttachmentId, InteractionHandle, LogGeneration, PrincipalId, ReceiptHandle, Seq,
+        SessionHandle, StreamHandle, TicketHandle,
     },
+    transfer::deliverable::Address,
 };
 
 /// The principal an owner-only way in vouches for: an extension, which no request of a network can
@@ -194,6 +196,51 @@ impl FromRequestParts<App> for TicketId {
             .map(Self)
             .map_err(|_not_a_handle| Problem::new(Code::NotFound))
     }
+}
+
+/// The receipt an address names; as [`InSession`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReceiptId(pub(super) ReceiptHandle);
+
+impl FromRequestParts<App> for ReceiptId {
+    type Rejection = Problem;
+
+    async fn from_request_parts(head: &mut Head, app: &App) -> Result<Self, Problem> {
+        let text = parameter(head, app, "receipt").await?;
+        ReceiptHandle::parse(&text)
+            .map(Self)
+            .map_err(|_not_a_handle| Problem::new(Code::NotFound))
+    }
+}
+
+/// The declared file an address names: a session, and a place in its log. What is none of that names
+/// nothing.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Declaration(pub(super) Address);
+
+impl FromRequestParts<App> for Declaration {
+    type Rejection = Problem;
+
+    async fn from_request_parts(head: &mut Head, app: &App) -> Result<Self, Problem> {
+        let InSession(session) = InSession::from_request_parts(head, app).await?;
+        let generation = number(&parameter(head, app, "generation").await?)?;
+        let seq = number(&parameter(head, app, "seq").await?)?;
+        let index = number(&parameter(head, app, "index").await?)?;
+        Ok(Self(Address {
+            session,
+            log_generation: LogGeneration::new(generation),
+            seq: Seq::new(seq),
+            index,
+        }))
+    }
+}
+
+/// A number in its one spelling.
+fn number<T: std::str::FromStr + ToString>(text: &str) -> Result<T, Problem> {
+    text.parse::<T>()
+        .ok()
+        .filter(|number| number.to_string() == text)
+        .ok_or(Problem::new(Code::NotFound))
 }
 
 /// What a ticket's address ends in; text nobody has looked at, and nobody is shown.

@@ -8,6 +8,7 @@
 
 mod attachments;
 mod counters;
+mod deliverables;
 mod download;
 mod dress;
 mod events;
@@ -23,6 +24,8 @@ mod page;
 mod permissions;
 mod probe;
 pub mod problem;
+mod receipts;
+mod releases;
 pub mod router;
 pub mod semantics;
 pub mod server;

@@ -11,8 +11,8 @@ use utoipa::{
 };
 
 use super::{
-    attachments, events, host, interactions, login, messages, permissions, probe,
-    problem::ProblemBody, sessions, snapshot, streams, tickets, uploads,
+    attachments, deliverables, events, host, interactions, login, messages, permissions, probe,
+    problem::ProblemBody, receipts, releases, sessions, snapshot, streams, tickets, uploads,
 };
 
 #[derive(OpenApi)]
@@ -44,6 +44,12 @@ use super::{
         streams::acknowledge,
         uploads::receive,
         attachments::download,
+        deliverables::release,
+        deliverables::explain,
+        releases::list,
+        releases::settle,
+        receipts::read,
+        receipts::download,
         tickets::list,
         tickets::create,
         tickets::revoke,

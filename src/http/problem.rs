@@ -5,6 +5,7 @@
 //! and nothing of another owner can reach it (I14). Details go to the log.
 
 mod page;
+mod source;
 
 use axum::response::{IntoResponse, Response};
 use http::{HeaderName, HeaderValue, StatusCode, header};
@@ -79,6 +80,18 @@ pub enum Code {
     Expired,
     /// An interaction was taken back.
     Withdrawn,
+    /// The session's files are names alone: nothing proves that reading them is safe.
+    MetadataOnly,
+    /// The declared file cannot be handed out; `class` says why.
+    SourceRefused,
+    /// There is no file of the declared path now.
+    SourceMissing,
+    /// The declared file was written to while it was copied.
+    Changed,
+    /// The host cannot make the kind of copy the root asks for.
+    Unsupported,
+    /// As many releases of the session wait as may.
+    TooManyAsks,
     /// A precondition of the request does not hold.
     Precondition,
     /// A JSON body is larger than is read.
@@ -152,6 +165,9 @@ pub struct Facts {
     /// Which part of the request is meant, or what is wrong with it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// The kind of refusal, where a code has several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub class: Option<&'static str>,
     /// The setting that governs the refusal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub setting: Option<&'static str>,
@@ -332,6 +348,43 @@ impl Code {
                 "too many tickets",
                 "You have as many tickets as you may; the operator governs this by `setting`. Revoke \
                  one with DELETE /v1/tickets/{ticket}, or wait until one ends.",
+            ),
+            Self::MetadataOnly => no(
+                S::CONFLICT,
+                "names alone",
+                "Files of this workspace are listed and not handed out, because nothing proves on \
+                 this host that reading them is safe; `class` is the gate's reason and `reason` what \
+                 the operator can do. Nothing was opened.",
+            ),
+            Self::SourceRefused => no(
+                S::UNPROCESSABLE_ENTITY,
+                "the file cannot be handed out",
+                "`class` names the rule and, where an operator can change it, `setting` the switch. \
+                 No byte of the file was given to anybody.",
+            ),
+            Self::SourceMissing => no(
+                S::NOT_FOUND,
+                "the file is not there now",
+                "The session declared this path, and no file stands at it. Ask for it to be made \
+                 again.",
+            ),
+            Self::Changed => later(
+                S::CONFLICT,
+                "the file is being written",
+                "It changed while it was copied, so nothing was taken. Try again when its writer \
+                 has finished.",
+            ),
+            Self::Unsupported => no(
+                S::NOT_IMPLEMENTED,
+                "no such copy on this host",
+                "The root asks for a kind of copy its filesystem or kernel cannot make; the operator \
+                 governs this by `setting`.",
+            ),
+            Self::TooManyAsks => later(
+                S::CONFLICT,
+                "too much to decide",
+                "As many releases of the session wait for a decision as may; the operator governs \
+                 this by `setting`. Decide one first.",
             ),
             Self::NoOpenTurn => no(
                 S::CONFLICT,
@@ -666,6 +719,14 @@ impl Problem {
             },
             T::Pool(PoolError::Busy) | T::Streams(TooManyStreams) => Self::new(Code::Busy),
             T::Pool(PoolError::Gone) => Self::new(Code::Internal),
+            T::Outside(refused) => Self::of_outside(*refused),
+            T::NoRoot => Self::no_root(),
+            T::Gate { closed, .. } => Self::of_gate(*closed),
+            T::NameDenied { pattern } => Self::name_denied(pattern),
+            T::NobodyAsked => Self::new(Code::PolicyNever),
+            T::Pinned(error) => Self::of_pinned(error),
+            T::Ledger(error) => Self::of_ledger(error),
+            T::Settle(error) => Self::of_settle(error),
             T::Withdrawn => Self::new(Code::NotFound),
             T::Ask(error) => Self::of_ask(*error),
             T::Decide(error) => Self::of_decide(*error),

@@ -18,10 +18,10 @@ use http::{HeaderValue, Request, StatusCode, header};
 use tower::ServiceExt as _;
 
 use super::{
-    App, attachments, dress, events, host, interactions, login, messages, openapi, page,
-    permissions, probe,
+    App, attachments, deliverables, dress, events, host, interactions, login, messages, openapi,
+    page, permissions, probe,
     problem::{Code, Problem},
-    server, sessions, snapshot, streams, tickets, uploads,
+    receipts, releases, server, sessions, snapshot, streams, tickets, uploads,
 };
 use crate::gate::Standing;
 
@@ -38,6 +38,10 @@ pub enum Scope {
     Attachment,
     /// The one who opened the stream the path names.
     Stream,
+    /// Those entitled to the session, to a file it declares.
+    Deliverable,
+    /// Those entitled to the session a receipt is of.
+    Receipt,
     /// The one who made the ticket whose public id the path names.
     Ticket,
     /// Anybody who holds the ticket whose secret the path ends in.
@@ -167,6 +171,24 @@ fn rows() -> Vec<Row> {
             Scope::Attachment,
         )
         .get(attachments::download),
+        row(
+            "/v1/sessions/{session}/deliverables/{generation}/{seq}/{index}/release",
+            Scope::Deliverable,
+        )
+        .post(deliverables::release),
+        row(
+            "/v1/sessions/{session}/deliverables/{generation}/{seq}/{index}/explain",
+            Scope::Deliverable,
+        )
+        .get(deliverables::explain),
+        row("/v1/sessions/{session}/releases", Scope::Session).get(releases::list),
+        row(
+            "/v1/sessions/{session}/releases/{interaction}/decision",
+            Scope::Session,
+        )
+        .post(releases::settle),
+        row("/v1/receipts/{receipt}", Scope::Receipt).get(receipts::read),
+        row("/v1/receipts/{receipt}/content", Scope::Receipt).get(receipts::download),
         row("/v1/tickets", Scope::SignedIn)
             .get(tickets::list)
             .post(tickets::create),

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     access::{Asked, MOST_USES, Terms, TicketInfo},
-    model::{AttachmentId, FileName, SessionHandle},
+    model::{AttachmentId, FileName, ReceiptHandle, SessionHandle},
     transfer::ticket::{self, Wish},
 };
 
@@ -36,6 +36,9 @@ pub(super) struct TicketForm {
     /// The name under which the session refers to it; the first one when absent.
     #[schema(value_type = Option<String>)]
     name: Option<FileName>,
+    /// The receipt that released the content, where no event refers to it.
+    #[schema(value_type = Option<String>)]
+    receipt: Option<ReceiptHandle>,
     /// How long it lasts: 10 minutes when absent, at most `limits.ticket_life`, and never longer
     /// than the token it is made with.
     #[schema(minimum = 1)]
@@ -60,6 +63,9 @@ pub(super) struct TicketBody {
     attachment_id: String,
     /// Its name there.
     name: Option<String>,
+    /// The receipt that released the content, where no event refers to it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    receipt: Option<String>,
     /// Its length.
     bytes: u64,
     /// How often the content may be fetched.
@@ -87,6 +93,7 @@ impl From<TicketInfo> for TicketBody {
             session: ticket.session.to_string(),
             attachment_id: ticket.attachment.to_string(),
             name: ticket.name.as_ref().map(ToString::to_string),
+            receipt: ticket.receipt.map(|receipt| receipt.to_string()),
             bytes: ticket.bytes.get(),
             uses: ticket.uses,
             opened: ticket.opened,
@@ -114,6 +121,7 @@ pub(super) async fn create(
         session: form.session,
         id: form.attachment_id,
         name: form.name,
+        receipt: form.receipt,
     };
     let made = ticket::make(&app.parts, caller.who, caller.token, wish).await;
     let (secret, info) = made?;

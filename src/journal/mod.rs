@@ -208,6 +208,44 @@ pub trait Source: fmt::Debug + Send + Sync {
             }
         }
     }
+
+    /// The path declared at one place of the session's log.
+    ///
+    /// # Errors
+    /// As [`Source::session`]; [`JournalError::StaleGeneration`] when `generation` is not the present
+    /// one; [`JournalError::NotFound`] when nothing is declared there.
+    fn declared_at(
+        &self,
+        session: SessionHandle,
+        generation: LogGeneration,
+        seq: Seq,
+        index: u32,
+    ) -> Result<Declared, JournalError> {
+        const STEP: u32 = 1024;
+        let present = self.session(session)?.generation;
+        if generation != present {
+            return Err(JournalError::StaleGeneration {
+                asked: generation,
+                present,
+            });
+        }
+        let mut window = Window {
+            offset: 0,
+            limit: STEP,
+        };
+        loop {
+            let step = self.declared(session, window)?;
+            let found = step.iter().find(|one| (one.seq, one.index) == (seq, index));
+            if let Some(found) = found {
+                return Ok(found.clone());
+            }
+            let is_last = step.len() < usize::try_from(STEP).unwrap_or(usize::MAX);
+            if is_last || step.last().is_none_or(|last| last.seq > seq) {
+                return Err(JournalError::NotFound);
+            }
+            window.offset = window.offset.saturating_add(STEP.into());
+        }
+    }
 }
 
 /// The types of the events that say how a session stands: its turn, and what it runs under.

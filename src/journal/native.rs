@@ -282,6 +282,30 @@ impl Source for NativeJournal {
             Ok(header.events(conn, seq..seq.saturating_add(1))?.pop())
         })
     }
+
+    fn declared_at(
+        &self,
+        session: SessionHandle,
+        generation: LogGeneration,
+        seq: Seq,
+        index: u32,
+    ) -> Result<Declared, JournalError> {
+        current(Some(generation))?;
+        self.read(|conn| {
+            let header = header(conn, session)?;
+            let mut one = conn.prepare_cached(
+                "SELECT declared.seq, idx, path, description, seal, hash
+                 FROM declared LEFT JOIN events
+                     ON events.session = ?1 AND events.seq = declared.seq
+                 WHERE declared.session = ?1 AND declared.seq = ?2 AND idx = ?3",
+            )?;
+            let mut rows = one.query((header.row, integer(seq.get())?, index))?;
+            match rows.next()? {
+                Some(row) => declared_of(row),
+                None => Err(JournalError::NotFound),
+            }
+        })
+    }
 }
 
 /// The newest seq of one type. The last condition is the index's own, to the letter.

@@ -100,6 +100,18 @@ impl Source for Sources {
     ) -> Result<Option<Event>, JournalError> {
         self.with(session, |source| source.latest(session, kinds))
     }
+
+    fn declared_at(
+        &self,
+        session: SessionHandle,
+        generation: LogGeneration,
+        seq: Seq,
+        index: u32,
+    ) -> Result<Declared, JournalError> {
+        self.with(session, |source| {
+            source.declared_at(session, generation, seq, index)
+        })
+    }
 }
 
 impl Journal for Sources {

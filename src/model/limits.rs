@@ -36,6 +36,10 @@ pub struct Limits {
     pub ticket_grace: Duration,
     /// The most tickets one principal may have.
     pub tickets_per_principal: usize,
+    /// How long a release waits for a decision.
+    pub release_life: Duration,
+    /// The most releases of one session that wait at once.
+    pub releases_waiting: usize,
     /// How long a shutdown waits for transfers.
     pub drain: Duration,
     /// How long a whole-content pass may be reused (I4).
@@ -77,6 +81,8 @@ impl Default for Limits {
             ticket_life: Duration::from_hours(24),
             ticket_grace: Duration::from_hours(1),
             tickets_per_principal: 256,
+            release_life: Duration::from_hours(24),
+            releases_waiting: 64,
             drain: Duration::from_secs(30),
             verified_for: Duration::from_mins(1),
             journal: JournalLimits::default(),

@@ -143,6 +143,19 @@ pub enum Sensitive<'a> {
     Listed(&'a str),
 }
 
+impl Sensitive<'_> {
+    /// The reason as one stable word.
+    #[must_use]
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::DotName => "dot-name",
+            Self::Active => "active-document",
+            Self::Large => "large",
+            Self::Listed(_) => "listed",
+        }
+    }
+}
+
 /// Patterns over paths beneath a root.
 #[derive(Clone, Debug)]
 struct Patterns {

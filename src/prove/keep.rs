@@ -24,7 +24,7 @@ const REPORT: &str = "probe.json";
 /// The report's name while it is written; one prober at a time writes it.
 const UNDER_WAY: &str = ".probe.json.new";
 /// The key's name in the data directory.
-const KEY: &str = "probe.key";
+const KEY: &str = "seal.key";
 const KEY_BYTES: usize = 32;
 
 /// What a data directory keeps of an earlier probe.
@@ -42,10 +42,7 @@ pub struct Kept {
 /// As the system says; what is not there is no error, and neither is what is too large: that is cut,
 /// and then no seal fits.
 pub fn read(data: impl AsFd) -> io::Result<Kept> {
-    let key = match open_plain(&data, KEY, OFlags::RDONLY)? {
-        Some(file) => key_in(&file)?,
-        None => None,
-    };
+    let key = read_key(&data)?;
     let file = match open_plain(&data, REPORT, OFlags::RDONLY)? {
         Some(file) => {
             let mut bytes = Vec::new();
@@ -55,6 +52,35 @@ pub fn read(data: impl AsFd) -> io::Result<Kept> {
         None => None,
     };
     Ok(Kept { file, key })
+}
+
+/// The data directory's own key; drawn when it has none.
+///
+/// # Errors
+/// As the system says.
+pub fn key(data: impl AsFd) -> io::Result<SealKey> {
+    if let Some(key) = read_key(&data)? {
+        return Ok(key);
+    }
+    match Keeper::hold(&data) {
+        Ok(keeper) => Ok(keeper.key),
+        // Whoever probes now has drawn it.
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            read_key(&data)?.ok_or_else(|| io::ErrorKind::WouldBlock.into())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The data directory's own key, if it has one.
+///
+/// # Errors
+/// As the system says.
+pub fn read_key(data: impl AsFd) -> io::Result<Option<SealKey>> {
+    match open_plain(&data, KEY, OFlags::RDONLY)? {
+        Some(file) => key_in(&file),
+        None => Ok(None),
+    }
 }
 
 /// The right to write a data directory's report. One process at a time has it, beside a server.

@@ -12,6 +12,6 @@ mod keep;
 mod run;
 mod subject;
 
-pub use keep::{Keeper, Kept, read};
+pub use keep::{Keeper, Kept, key, read, read_key};
 pub use run::{Ground, Work, run};
 pub use subject::{Flushes, PinnedSubject, READ_WORD, answer_if_asked, relaunch};

@@ -6,8 +6,8 @@ use super::{DecideError, Draft, KIND, LedgerError, Statement};
 use crate::{
     control::{Control, ControlError, Tx},
     model::{
-        AttachmentId, ByteCount, Digest, InteractionHandle, LogGeneration, PrincipalId,
-        ReceiptHandle, Seq, SessionHandle, Timestamp,
+        AttachmentId, ByteCount, InteractionHandle, LogGeneration, PrincipalId, ReceiptHandle, Seq,
+        SessionHandle, Timestamp,
     },
     seal::{Seal, SealKey},
 };
@@ -305,24 +305,6 @@ impl Ledger {
     #[must_use]
     pub fn vouches(&self, statement: &str, seal: &[u8]) -> bool {
         self.key.fits(KIND, statement.as_bytes(), seal)
-    }
-
-    /// Whether a receipt or a waiting ask needs this content.
-    ///
-    /// # Errors
-    /// [`LedgerError::Control`].
-    pub fn refers_to(&self, digest: Digest) -> Result<bool, LedgerError> {
-        let now = self.control.now().as_millis();
-        let refers = self.control.read(|conn| {
-            conn.prepare_cached(
-                "SELECT EXISTS (SELECT 1 FROM receipts WHERE digest = ?1)
-                     OR EXISTS (SELECT 1 FROM asks
-                         WHERE digest = ?1 AND outcome IS NULL AND expires_at > ?2)",
-            )
-            .and_then(|mut ask| ask.query_row(params![digest.as_bytes(), now], |row| row.get(0)))
-            .map_err(ControlError::from)
-        })?;
-        Ok(refers)
     }
 }
 
@@ -695,7 +677,6 @@ mod tests {
                 "{refused:?}"
             );
         }
-        assert!(!bench.ledger.refers_to(ask.draft.id.digest()).unwrap());
     }
 
     #[test]
@@ -729,7 +710,6 @@ mod tests {
         let refused = bench.ledger.decide(answer(&ask, Decision::AllowedOnce));
         assert!(matches!(refused, Err(DecideError::Expired)), "{refused:?}");
         assert!(bench.ledger.asks(ask.draft.session).unwrap().is_empty());
-        assert!(!bench.ledger.refers_to(ask.draft.id.digest()).unwrap());
     }
 
     #[test]

@@ -14,4 +14,4 @@ mod statement;
 
 pub use error::{DecideError, LedgerError};
 pub use ledger::{Answer, Ask, Bounds, Decision, Entry, Ledger, Outcome, Receipt, Released};
-pub use statement::{Draft, KIND, ParseStatementError, Statement};
+pub use statement::{Draft, KIND, ParseStatementError, Statement, check};

@@ -1,9 +1,12 @@
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::model::{
-    AttachmentId, ByteCount, FileName, LogGeneration, MediaType, PrincipalId, ReceiptHandle, Seq,
-    SessionHandle, Timestamp,
+use crate::{
+    model::{
+        AttachmentId, ByteCount, FileName, LogGeneration, MediaType, PrincipalId, ReceiptHandle,
+        Seq, SessionHandle, Timestamp,
+    },
+    seal::SealKey,
 };
 
 /// What seals of receipts are for.
@@ -161,12 +164,42 @@ impl Statement {
     }
 }
 
+/// A receipt as clients are given it; what else is in it is not looked at.
+#[derive(Deserialize)]
+struct Shown {
+    statement: serde_json::Map<String, serde_json::Value>,
+    seal: String,
+}
+
+/// Reads a receipt as clients are given it, however it is spaced, and checks its seal.
+///
+/// # Errors
+/// [`ParseStatementError`] when it is none, or `key` did not seal it.
+pub fn check(text: &str, key: &SealKey) -> Result<Statement, ParseStatementError> {
+    let shown: Shown = serde_json::from_str(text).map_err(|_other| ParseStatementError)?;
+    // Members of a map come in the order of their names.
+    let statement: std::collections::BTreeMap<_, _> = shown.statement.into_iter().collect();
+    let statement = serde_json::to_string(&statement).map_err(|_other| ParseStatementError)?;
+    let seal = shown
+        .seal
+        .strip_prefix("hmac-sha256:")
+        .and_then(|digits| data_encoding::HEXLOWER.decode(digits.as_bytes()).ok())
+        .ok_or(ParseStatementError)?;
+    if !key.fits(KIND, statement.as_bytes(), &seal) {
+        return Err(ParseStatementError);
+    }
+    Statement::parse(&statement)
+}
+
 #[cfg(test)]
 pub(super) mod tests {
-    use super::{Draft, ParseStatementError, Statement};
-    use crate::model::{
-        AttachmentId, ByteCount, Digest, FileName, LogGeneration, MediaType, PrincipalId,
-        ReceiptHandle, Seq, SessionHandle, Timestamp,
+    use super::{Draft, KIND, ParseStatementError, Statement, check};
+    use crate::{
+        model::{
+            AttachmentId, ByteCount, Digest, FileName, LogGeneration, MediaType, PrincipalId,
+            ReceiptHandle, Seq, SessionHandle, Timestamp,
+        },
+        seal::SealKey,
     };
 
     pub(in crate::receipt) fn draft(content: &[u8]) -> Draft {
@@ -214,6 +247,24 @@ pub(super) mod tests {
                 Err(ParseStatementError),
                 "{other}"
             );
+        }
+    }
+
+    #[test]
+    fn a_receipt_is_checked_however_it_is_spaced_and_not_when_it_was_edited() {
+        let key = SealKey::new([1; 32]);
+        let text = statement().canonical();
+        let seal = data_encoding::HEXLOWER.encode(&key.seal(KIND, text.as_bytes()));
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let receipt = serde_json::json!({
+            "receipt": "any", "statement": value, "seal": format!("hmac-sha256:{seal}"),
+        });
+        for shown in [receipt.to_string(), format!("{receipt:#}")] {
+            assert_eq!(check(&shown, &key), Ok(statement()));
+            let edited = shown.replace("out/a", "out/c");
+            assert_eq!(check(&edited, &key), Err(ParseStatementError));
+            let other = SealKey::new([2; 32]);
+            assert_eq!(check(&shown, &other), Err(ParseStatementError));
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Promises: what [`LocalStore::commit`] returns for is durable (I5) and stays under its name
 //! unchanged; a crash at any instant leaves the object whole or absent (I12); a bad copy is replaced
-//! by the next good one and kept in quarantine; nothing is deleted here. Leaves to others: what
+//! by the next good one and kept in quarantine; only what nothing needs is taken out. Leaves to others: what
 //! refers to an object, and collecting what nothing refers to.
 
 use std::{
@@ -19,7 +19,7 @@ use std::{
 
 use cap_std::fs::Dir;
 use rustix::{
-    fs::{FileType, Mode, OFlags, RenameFlags},
+    fs::{AtFlags, FileType, Mode, OFlags, RenameFlags},
     io::Errno,
 };
 use serde::Serialize;
@@ -610,6 +610,27 @@ impl Store for LocalStore {
             outcome,
             pin.map(|pin| Box::new(pin) as Box<dyn fmt::Debug + Send + Sync>),
         ))
+    }
+
+    fn forget(
+        &self,
+        digest: Digest,
+        referenced: &mut dyn FnMut() -> bool,
+    ) -> Result<bool, StoreError> {
+        self.ensure_writable()?;
+        let shard = self.open_shard(&digest)?;
+        let guard = self.hold_shard(&digest);
+        if guard.is_pinned(&digest) || referenced() {
+            return Ok(false);
+        }
+        match rustix::fs::unlinkat(&shard, digest.to_string(), AtFlags::empty()) {
+            Ok(()) => {}
+            Err(Errno::NOENT) => return Ok(false),
+            Err(errno) => return Err(StoreError::from_io("removing content", errno.into())),
+        }
+        drop(guard);
+        self.flush_dir(&shard)?;
+        Ok(true)
     }
 }
 

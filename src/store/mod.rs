@@ -65,6 +65,17 @@ pub trait Store: Objects {
     /// was not there before.
     fn commit(&self, spool: Spool) -> Result<Stored, StoreError>;
 
+    /// Takes content out for good, unless somebody is about to refer to it or `referenced` says that
+    /// something does, asked while nobody can publish the object. Whether it is gone now. Blocks.
+    ///
+    /// # Errors
+    /// As the system says; the object is then where it was, or gone.
+    fn forget(
+        &self,
+        digest: Digest,
+        referenced: &mut dyn FnMut() -> bool,
+    ) -> Result<bool, StoreError>;
+
     /// Whether content is taken now.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use crate::{
     model::{AttachmentId, AttachmentRef, ByteCount, Cancel, FileName, SessionHandle},
     pool::Pool,
     store::{
-        Blob, StoreError,
+        Blob, Objects, StoreError,
         verified::{Blocks, Verified},
     },
 };
@@ -48,14 +48,20 @@ pub async fn open(
         })
         .await??;
     let objects = parts.attachments.of(session);
-    let opening = move || {
-        let blob = objects.open(&reference)?;
-        Ok(Opened { reference, blob })
-    };
+    let opening = move || Opened::of(reference, objects.as_ref());
     parts.pools.files.run(opening).await?
 }
 
 impl Opened {
+    /// Opens the object a granted reference names.
+    pub(super) fn of(
+        reference: Grant<AttachmentRef>,
+        objects: &dyn Objects,
+    ) -> Result<Self, TransferError> {
+        let blob = objects.open(&reference)?;
+        Ok(Self { reference, blob })
+    }
+
     /// The reference the object was opened for.
     #[must_use]
     pub fn reference(&self) -> &AttachmentRef {

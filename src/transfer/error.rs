@@ -3,10 +3,14 @@ use thiserror::Error;
 use crate::{
     access::AccessError,
     approval::{AskError, DecideError},
+    deliverable::Refused,
+    gate::GateClosed,
     journal::JournalError,
     model::{AttachmentId, ByteCount},
     permission::PermissionError,
+    pinned::PinnedError,
     pool::PoolError,
+    receipt::{self, LedgerError},
     spool::SpoolError,
     store::StoreError,
     stream::TooManyStreams,
@@ -49,6 +53,38 @@ pub enum TransferError {
     /// A decision's second audit row could not be written.
     #[error("the end of an interaction could not be audited")]
     Unaudited,
+    /// A declared path leads out of its session's directory, or is none.
+    #[error(transparent)]
+    Outside(Refused),
+    /// The session's directory lies in no root.
+    #[error("the session's directory lies in no root")]
+    NoRoot,
+    /// Nothing proves that reads of the root are pinned.
+    #[error("the gate of root `{root}` is closed: {closed}")]
+    Gate {
+        /// Why.
+        closed: GateClosed,
+        /// The root's name.
+        root: String,
+    },
+    /// The file's name is one that never leaves.
+    #[error("the name is denied by `{pattern}`")]
+    NameDenied {
+        /// The pattern that says so.
+        pattern: String,
+    },
+    /// Somebody would have to say yes, and the session's permission is to ask nobody.
+    #[error("the session asks nobody, so nobody can say yes")]
+    NobodyAsked,
+    /// The file cannot be read as it has to be.
+    #[error(transparent)]
+    Pinned(#[from] PinnedError),
+    /// Releases and receipts.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    /// A decision about a release changed nothing.
+    #[error(transparent)]
+    Settle(#[from] receipt::DecideError),
     /// The ticket a transfer went by was revoked, or its maker's right ended, under it.
     #[error("the ticket was withdrawn under the transfer")]
     Withdrawn,

@@ -1,4 +1,4 @@
-//! Whole journeys as straight-line functions over the parts below: download, upload.
+//! Whole journeys as straight-line functions over the parts below: download, upload, release.
 //!
 //! Promises: no step happens without the value the step before it made: a grant before a lookup, a
 //! whole-content check before a byte (I4), a flush before a receipt (I5). Leaves to others: who asks
@@ -7,11 +7,14 @@
 #![forbid(unsafe_code)]
 
 pub mod attachment;
+pub mod decide;
+pub mod deliverable;
 mod error;
 pub mod exchange;
 mod homes;
 pub mod live;
 mod parts;
+pub mod receipt;
 mod roots;
 pub mod ticket;
 pub mod upload;
@@ -19,4 +22,4 @@ pub mod upload;
 pub use error::TransferError;
 pub use homes::Attachments;
 pub use parts::{HostIdentity, Parts, Pools};
-pub use roots::{HeldRoot, OpenRoot, Roots};
+pub use roots::{HeldRoot, OpenRoot, Place, Roots, Rules};

@@ -6,8 +6,9 @@ use crate::{
     control::{Control, ControlError},
     gate::Gate,
     journal::Journal,
-    model::{Clock, Limits},
+    model::{Clock, Digest, Limits},
     pool::Pool,
+    receipt::Ledger,
     store::{Store, verified::Verifier},
 };
 
@@ -26,6 +27,8 @@ pub struct Parts {
     pub attachments: Arc<Attachments>,
     /// Checks content before it is sent.
     pub verifier: Arc<Verifier>,
+    /// Releases that wait, and receipts.
+    pub ledger: Arc<Ledger>,
     /// Whether declared paths may be read.
     pub gate: Arc<Gate>,
     /// Where they are read, against a proof.
@@ -38,6 +41,26 @@ pub struct Parts {
     pub clock: Arc<dyn Clock>,
     /// Which host this is.
     pub identity: HostIdentity,
+}
+
+impl Parts {
+    /// Whether anything refers to this content. In doubt something does.
+    #[must_use]
+    pub fn needs(&self, digest: Digest) -> bool {
+        let now = self.control.now().as_millis();
+        let needed = self.control.read(|conn| {
+            conn.prepare_cached(
+                "SELECT EXISTS (SELECT 1 FROM uploads WHERE digest = ?1)
+                     OR EXISTS (SELECT 1 FROM refs WHERE digest = ?1)
+                     OR EXISTS (SELECT 1 FROM receipts WHERE digest = ?1)
+                     OR EXISTS (SELECT 1 FROM asks
+                         WHERE digest = ?1 AND outcome IS NULL AND expires_at > ?2)",
+            )?
+            .query_row((digest.as_bytes(), now), |row| row.get(0))
+            .map_err(ControlError::from)
+        });
+        needed.unwrap_or(true)
+    }
 }
 
 /// The bounded pools, apart so that long work of one kind does not starve another.

@@ -13,8 +13,9 @@ use std::{
 use crate::{
     access::Grant,
     gate::{PinningProof, RootFacts},
-    model::RelPath,
+    model::{ByteCount, RelPath},
     pinned::{Bounds, PinnedError, Policy, Resolver, Root, Snapshot},
+    policy::NameRules,
     pool::{Pool, PoolError},
     spool::SpoolWriter,
 };
@@ -33,8 +34,28 @@ pub struct HeldRoot {
     name: String,
     root: Root,
     is_our_own: bool,
+    rules: Rules,
     /// What the directory is called: as configured, and as the kernel knows it.
     paths: [PathBuf; 2],
+}
+
+/// What a root lets out beyond what its reader refuses.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    /// Names that never leave, and names that ask.
+    pub names: NameRules,
+    /// The largest file.
+    pub max_file: ByteCount,
+}
+
+/// Where a declared path lies, by the letters of its session's directory: in which root, and where
+/// beneath it. Nothing was looked up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The root's name.
+    pub root: String,
+    /// The path beneath it.
+    pub path: RelPath,
 }
 
 impl HeldRoot {
@@ -42,7 +63,12 @@ impl HeldRoot {
     ///
     /// # Errors
     /// As [`Root::open`].
-    pub fn open(name: &str, path: &Path, policy: Policy) -> Result<Self, PinnedError> {
+    pub fn open(
+        name: &str,
+        path: &Path,
+        policy: Policy,
+        rules: Rules,
+    ) -> Result<Self, PinnedError> {
         let root = Root::open(path, policy)?;
         let failed = |source: io::Error| PinnedError::Io {
             action: "asking a root",
@@ -55,6 +81,7 @@ impl HeldRoot {
         Ok(Self {
             name: name.to_owned(),
             is_our_own: facts.st_uid == rustix::process::geteuid().as_raw(),
+            rules,
             paths: [std::path::absolute(path).map_err(failed)?, known],
             root,
         })
@@ -64,6 +91,12 @@ impl HeldRoot {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// What it lets out.
+    #[must_use]
+    pub fn rules(&self) -> &Rules {
+        &self.rules
     }
 
     /// Whether it belongs to the uid we run as: then there is no boundary to who writes there.
@@ -84,6 +117,18 @@ impl HeldRoot {
     /// Where the directory cannot be asked.
     pub fn facts(&self) -> io::Result<RootFacts> {
         RootFacts::of(&self.name, &self.root)
+    }
+
+    /// `path` of `directory`, as it is called beneath this root.
+    fn beneath(&self, directory: &Path, path: &RelPath) -> Option<RelPath> {
+        let mut ours = self.paths.iter();
+        let below = ours.find_map(|root| directory.strip_prefix(root).ok())?;
+        let mut whole = below.as_os_str().as_encoded_bytes().to_vec();
+        if !whole.is_empty() {
+            whole.push(b'/');
+        }
+        whole.extend(path.as_bytes());
+        RelPath::parse(&whole).ok()
     }
 
     /// How many components of `directory` lead to this root, when it is the root or lies below it by
@@ -160,6 +205,24 @@ impl Roots {
         tokio::time::timeout(PATIENCE, asked).await.ok()?.ok()
     }
 
+    /// The root of this name, to be asked about.
+    #[must_use]
+    pub fn named(&self, name: &str) -> Option<&HeldRoot> {
+        self.held().find(|held| held.name == name)
+    }
+
+    /// Where `path` of a session whose directory is `directory` lies, by its letters alone.
+    #[must_use]
+    pub fn place(&self, directory: &str, path: &RelPath) -> Option<Place> {
+        let root = self.around(directory)?;
+        // Slashes at the end, or two in a row, are none of the letters.
+        let directory: PathBuf = Path::new(directory).components().collect();
+        Some(Place {
+            root: root.to_owned(),
+            path: self.named(root)?.beneath(&directory, path)?,
+        })
+    }
+
     /// The name of the root in which a session's directory lies, by its letters alone: the innermost,
     /// where one lies in another. Nothing is looked up.
     #[must_use]
@@ -179,6 +242,12 @@ impl Roots {
 }
 
 impl OpenRoot {
+    /// What the root lets out.
+    #[must_use]
+    pub fn rules(&self) -> &Rules {
+        &self.held.rules
+    }
+
     /// Copies one file, whole and unchanged, on the root's threads. The strongest proven resolver the
     /// kernel has is used, and no other.
     ///
@@ -221,8 +290,12 @@ impl OpenRoot {
 #[cfg(test)]
 #[expect(clippy::disallowed_methods, reason = "a test directory")]
 mod tests {
-    use super::{HeldRoot, Roots};
-    use crate::pinned::Policy;
+    use super::{HeldRoot, Roots, Rules};
+    use crate::{
+        model::{ByteCount, RelPath},
+        pinned::Policy,
+        policy::NameRules,
+    };
 
     #[test]
     fn a_session_s_directory_lies_in_the_innermost_root_by_its_letters() {
@@ -230,7 +303,11 @@ mod tests {
         std::fs::create_dir_all(home.path().join("ws/inner")).unwrap();
         std::os::unix::fs::symlink("ws", home.path().join("link")).unwrap();
         let open = |name: &str, path: &str| {
-            HeldRoot::open(name, &home.path().join(path), Policy::default()).unwrap()
+            let rules = Rules {
+                names: NameRules::new(&[], true, &[], ByteCount::ZERO).unwrap(),
+                max_file: ByteCount::ZERO,
+            };
+            HeldRoot::open(name, &home.path().join(path), Policy::default(), rules).unwrap()
         };
         let roots = Roots::serve(vec![open("outer", "link"), open("inner", "ws/inner")]).unwrap();
         for (directory, expected) in [
@@ -248,5 +325,20 @@ mod tests {
             assert_eq!(found, expected, "{}", directory.display());
         }
         assert_eq!(roots.around("ws"), None, "relative");
+        let path = RelPath::parse(b"out/a").unwrap();
+        for (directory, expected) in [
+            ("ws", Some(("outer", "out/a"))),
+            ("link/", Some(("outer", "out/a"))),
+            ("link//s/", Some(("outer", "s/out/a"))),
+            ("ws/inner", Some(("inner", "out/a"))),
+            ("ws/inner/x", Some(("inner", "x/out/a"))),
+            ("wsx", None),
+        ] {
+            let cwd = home.path().join("").to_str().unwrap().to_owned() + directory;
+            let place = roots.place(&cwd, &path);
+            let place = place.map(|place| (place.root, place.path.to_string()));
+            let expected = expected.map(|(root, path)| (root.to_owned(), path.to_owned()));
+            assert_eq!(place, expected, "{cwd}");
+        }
     }
 }

@@ -1,12 +1,12 @@
 //! J1 for whoever holds a ticket: the way of [`attachment`], in the right of the ticket's maker.
 
-use super::{Parts, TransferError, attachment};
+use super::{Parts, TransferError, attachment, receipt};
 use crate::{
     access::{
-        Asked, Grant, Principal, ReadSession, Terms, Ticket, TicketInfo, TicketSecret, TicketUse,
-        TokenNumber, Wanted,
+        AccessError, Asked, Grant, Principal, ReadSession, Terms, Ticket, TicketInfo, TicketSecret,
+        TicketUse, TokenNumber, Wanted,
     },
-    model::{AttachmentId, FileName, SessionHandle},
+    model::{AttachmentId, FileName, ReceiptHandle, SessionHandle},
 };
 
 /// What a ticket is asked for.
@@ -18,6 +18,8 @@ pub struct Wish {
     pub id: AttachmentId,
     /// The name under which the session refers to it; the first one when absent.
     pub name: Option<FileName>,
+    /// The receipt that released it, where no event refers to it.
+    pub receipt: Option<ReceiptHandle>,
     /// What the ticket is to be like.
     pub terms: Terms,
 }
@@ -32,13 +34,22 @@ pub async fn make(
     token: Option<TokenNumber>,
     wish: Wish,
 ) -> Result<(TicketSecret, TicketInfo), TransferError> {
-    let access = parts.access.clone();
+    let (access, ledger) = (parts.access.clone(), parts.ledger.clone());
     let making = move || {
         let session: Grant<ReadSession> = access.read_session(&caller, wish.session)?;
-        let reference = access.attachment(&session, wish.id, wish.name.as_ref())?;
-        access.issue_ticket(&caller, token, &session, &reference, wish.terms)
+        let reference = match wish.receipt {
+            None => access.attachment(&session, wish.id, wish.name.as_ref())?,
+            Some(receipt) => receipt::granted(&access, &ledger, &session, receipt)?.1,
+        };
+        if reference.id != wish.id {
+            return Err(AccessError::Hidden.into());
+        }
+        let receipt = wish.receipt;
+        let made =
+            access.issue_ticket(&caller, token, &session, &reference, receipt, wish.terms)?;
+        Ok(made)
     };
-    Ok(parts.pools.control.run(making).await??)
+    parts.pools.control.run(making).await?
 }
 
 /// Finds the living ticket of this secret and opens what it is for, as its maker would.
@@ -55,14 +66,12 @@ pub async fn open(
     let (access, grace) = (parts.access.clone(), parts.limits.ticket_grace);
     let showing = move || access.ticket(&secret, asked, grace);
     let ticket = parts.pools.control.run(showing).await??;
-    let opened = attachment::open(
-        parts,
-        ticket.maker(),
-        ticket.session(),
-        ticket.attachment(),
-        ticket.name().cloned(),
-    )
-    .await?;
+    let opened = if let Some(receipt) = ticket.receipt() {
+        receipt::open(parts, ticket.maker(), receipt).await?
+    } else {
+        let (id, name) = (ticket.attachment(), ticket.name().cloned());
+        attachment::open(parts, ticket.maker(), ticket.session(), id, name).await?
+    };
     Ok((ticket, opened))
 }
 

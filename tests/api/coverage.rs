@@ -91,10 +91,48 @@ const CASES: &[Case] = &[
         body: nothing,
     },
     Case {
+        method: "POST",
+        path: "/v1/sessions/{session}/deliverables/{generation}/{seq}/{index}/release",
+        query: "",
+        body: nothing,
+    },
+    Case {
         method: "PUT",
         path: "/v1/sessions/{session}/permission",
         query: "",
         body: || json!({"value": "read-only"}).to_string(),
+    },
+    Case {
+        method: "GET",
+        path: "/v1/sessions/{session}/deliverables/{generation}/{seq}/{index}/explain",
+        query: "",
+        body: nothing,
+    },
+    Case {
+        method: "GET",
+        path: "/v1/sessions/{session}/releases",
+        query: "",
+        body: nothing,
+    },
+    Case {
+        method: "POST",
+        path: "/v1/sessions/{session}/releases/{interaction}/decision",
+        query: "",
+        body: || {
+            json!({"attachmentId": id(CONTENT), "bytes": 1, "decision": "rejected"}).to_string()
+        },
+    },
+    Case {
+        method: "GET",
+        path: "/v1/receipts/{receipt}",
+        query: "",
+        body: nothing,
+    },
+    Case {
+        method: "GET",
+        path: "/v1/receipts/{receipt}/content",
+        query: "",
+        body: nothing,
     },
     Case {
         method: "GET",
@@ -199,6 +237,8 @@ impl Case {
             .replace("{ticket}", "t_00000000000000000000000000000000")
             .replace("{interaction}", "i_00000000000000000000000000000000")
             .replace("{stream}", "e_00000000000000000000000000000000")
+            .replace("{receipt}", "r_00000000000000000000000000000000")
+            .replace("{generation}/{seq}/{index}", "3/0/0")
             + self.query;
         let body = (self.body)();
         let json = [("Content-Type", "application/json"), form];

@@ -33,6 +33,7 @@ mod page;
 mod permission;
 mod probe;
 mod problems;
+mod releases;
 mod rows;
 mod sessions;
 mod snapshot;

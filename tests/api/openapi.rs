@@ -21,7 +21,7 @@ fn the_golden_description_is_the_present_one() {
 }
 
 fn is_download(path: &str) -> bool {
-    path.ends_with("{attachment}") || path == "/d/{ticket}"
+    path.ends_with("{attachment}") || path.ends_with("/content") || path == "/d/{ticket}"
 }
 
 #[test]

@@ -103,7 +103,7 @@ fn up_proves_its_demo_root_and_nothing_but_that_report_opens_the_gate() {
         (&json!(mode), &reason)
     );
 
-    let [report, key] = ["probe.json", "probe.key"].map(|name| home.data().join("data").join(name));
+    let [report, key] = ["probe.json", "seal.key"].map(|name| home.data().join("data").join(name));
     let [good, good_key] = [&report, &key].map(|file| std::fs::read(file).unwrap());
     let text = String::from_utf8(good.clone()).unwrap();
     for (edit, with) in [
@@ -159,7 +159,7 @@ fn up_proves_its_demo_root_and_nothing_but_that_report_opens_the_gate() {
     assert_eq!(gate(&server)["reason"], "no-report");
     std::fs::write(foreign.data().join("data/probe.json"), &good).unwrap();
     reloads(&server, Some("forged"));
-    std::fs::write(foreign.data().join("data/probe.key"), &good_key).unwrap();
+    std::fs::write(foreign.data().join("data/seal.key"), &good_key).unwrap();
     reloads(&server, Some("host-mismatch"));
 }
 

@@ -51,7 +51,7 @@ fn ticket(dir: &Path) -> String {
         most: 100_000,
         grace: Limits::default().ticket_grace,
     };
-    let made = access.issue_ticket(&owner, None, &session, &reference, terms);
+    let made = access.issue_ticket(&owner, None, &session, &reference, None, terms);
     made.unwrap().0.reveal()
 }
 

@@ -212,6 +212,15 @@ impl Objects for RecordingStore {
 }
 
 impl Store for RecordingStore {
+    fn forget(
+        &self,
+        digest: holdfast::model::Digest,
+        referenced: &mut dyn FnMut() -> bool,
+    ) -> Result<bool, StoreError> {
+        self.calls.note("store.forget");
+        self.inner.forget(digest, referenced)
+    }
+
     fn spool(
         &self,
         declared: Option<ByteCount>,

@@ -17,15 +17,20 @@ use holdfast::{
         server::{Listener, Traffic, serve},
     },
     journal::{Journal, native::NativeJournal},
-    model::{Clock, Digest, Limits, ManualClock, Timestamp},
+    model::{ByteCount, Clock, Digest, Limits, ManualClock, Timestamp},
     pinned::Policy,
+    policy::NameRules,
+    receipt::Ledger,
+    seal::SealKey,
     store::{
         Store,
         layout::DataDir,
         local::{LocalOptions, LocalStore},
         verified::Verifier,
     },
-    transfer::{Attachments, HeldRoot, HostIdentity, Parts, Pools, Roots, live::LiveOptions},
+    transfer::{
+        Attachments, HeldRoot, HostIdentity, Parts, Pools, Roots, Rules, live::LiveOptions,
+    },
 };
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
@@ -60,6 +65,8 @@ pub(crate) struct Options {
     pub(crate) gate: Mode,
     /// Whether interactions are put to people.
     pub(crate) interactive: bool,
+    /// The largest file a root lets out.
+    pub(crate) max_file: ByteCount,
 }
 
 impl Default for Options {
@@ -67,13 +74,14 @@ impl Default for Options {
         Self {
             limits: Limits {
                 // A test machine may be nearly full; the reserve has tests of its own.
-                free_reserve: holdfast::model::ByteCount::mib(1),
+                free_reserve: ByteCount::mib(1),
                 ..Limits::default()
             },
             alone: false,
             roots: Vec::new(),
             gate: Mode::MetadataOnly,
             interactive: true,
+            max_file: ByteCount::kib(1),
         }
     }
 }
@@ -323,10 +331,13 @@ fn data_dir(path: &Path) -> DataDir {
 
 fn parts(data: &DataDir, options: &Options, clock: &ManualClock, calls: &Calls) -> Parts {
     let limits = &options.limits;
-    let roots = options
-        .roots
-        .iter()
-        .map(|(name, path)| HeldRoot::open(name, path, Policy::default()).unwrap());
+    let roots = options.roots.iter().map(|(name, path)| {
+        let rules = Rules {
+            names: NameRules::new(&[], true, &[], ByteCount::mib(1)).unwrap(),
+            max_file: options.max_file,
+        };
+        HeldRoot::open(name, path, Policy::default(), rules).unwrap()
+    });
     let roots = Roots::serve(roots.collect()).unwrap();
     let manual: Arc<dyn Clock> = Arc::new(clock.clone());
     let gate = Gate::new(options.gate, DEFAULT_MAX_AGE, manual);
@@ -350,19 +361,23 @@ fn parts(data: &DataDir, options: &Options, clock: &ManualClock, calls: &Calls) 
         inner: Arc::new(LocalStore::open(data, local).unwrap()),
         calls: calls.clone(),
     });
+    let identity = HostIdentity::start(&control, [7; 16]).unwrap();
+    let key = Arc::new(SealKey::new([7; 32]));
+    let ledger = Ledger::new(Arc::clone(&control), key, identity.instance.clone());
     Parts {
         access: Arc::new(Access::new(
             Arc::clone(&control),
             journal.clone(),
             Arc::clone(&clock),
         )),
-        identity: HostIdentity::start(&control, [7; 16]).unwrap(),
+        identity,
         control,
         journal,
         attachments: Arc::new(Attachments::new(Arc::clone(&store))),
         store,
         verifier: Arc::new(Verifier::new(limits).unwrap()),
         gate: Arc::new(gate),
+        ledger: Arc::new(ledger),
         roots: Arc::new(roots),
         pools: Pools::new(2).unwrap(),
         limits: Arc::new(limits.clone()),

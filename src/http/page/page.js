@@ -95,7 +95,8 @@ async function download(session, file, button) {
   button.disabled = true;
   try {
     const wish = { session, attachmentId: file.attachmentId, lifeSeconds: TICKET_LIFE, uses: TICKET_USES };
-    if (file.name) wish.name = file.name;
+    if (file.receipt) wish.receipt = file.receipt;
+    else if (file.name) wish.name = file.name;
     const ticket = await json("v1/tickets", {
       method: "POST",
       headers: { "Content-Type": "application/json" },
@@ -140,11 +141,80 @@ function showFile(session, file) {
   return row;
 }
 
-function showDeliverable(item) {
+/** Asks the server to copy the file and release exactly these bytes, or to ask somebody about them. */
+async function release(session, item, row) {
+  const button = row.querySelector("button");
+  button.disabled = true;
+  try {
+    const place = `${item.logGeneration}/${item.seq}/${item.index}`;
+    const answer = await json(`v1/sessions/${session}/deliverables/${place}/release`, { method: "POST" });
+    if (answer.receipt) offer(row, answer);
+    else row.replaceWith(showAsk(session, answer));
+    say("");
+  } catch (error) {
+    report(error, `${visible(item.path)} was not released`);
+  } finally {
+    button.disabled = false;
+  }
+}
+
+/** Puts a way to download what a receipt released in the place of the question. */
+function offer(row, receipt) {
+  const button = row.querySelector("button");
+  const done = button.cloneNode();
+  done.textContent = "Download";
+  const file = { ...receipt.statement, receipt: receipt.receipt };
+  done.addEventListener("click", () => download(file.session, file, done));
+  button.replaceWith(done);
+}
+
+function showDeliverable(session, item, mode) {
   const row = fill("deliverable");
   row.querySelector(".name").textContent = visible(item.path);
   const facts = [item.description && visible(item.description), item.refused];
   row.querySelector(".facts").textContent = facts.filter(Boolean).join(" · ");
+  const button = row.querySelector("button");
+  if (mode === "release" && !item.refused) {
+    button.setAttribute("aria-label", `Ask for ${visible(item.path)}`);
+    button.addEventListener("click", () => release(session, item, row));
+  } else {
+    button.remove();
+  }
+  return row;
+}
+
+/** What waits for a yes or no: everything the decision is bound to, and nothing the file says of itself. */
+function showAsk(session, ask) {
+  const row = fill("ask");
+  row.querySelector(".name").textContent = visible(ask.path);
+  row.querySelector(".facts").textContent =
+    `${size(ask.bytes)} · ${ask.attachmentId} · copied ${new Date(ask.pinnedAt).toLocaleString()}`;
+  const decide = async (decision) => {
+    const buttons = row.querySelectorAll("button");
+    for (const button of buttons) button.disabled = true;
+    try {
+      const answer = await json(`v1/sessions/${session}/releases/${ask.requestId}/decision`, {
+        method: "POST",
+        headers: { "Content-Type": "application/json" },
+        body: JSON.stringify({ attachmentId: ask.attachmentId, bytes: ask.bytes, decision }),
+      });
+      if (answer.receipt) {
+        buttons[1].remove();
+        offer(row, answer.receipt);
+      } else {
+        row.remove();
+      }
+      say("");
+    } catch (error) {
+      for (const button of buttons) button.disabled = false;
+      report(error, "The decision was not taken");
+    }
+  };
+  const [allow, reject] = row.querySelectorAll("button");
+  allow.setAttribute("aria-label", `Let ${visible(ask.path)} leave`);
+  reject.setAttribute("aria-label", `Keep ${visible(ask.path)}`);
+  allow.addEventListener("click", () => decide("allowed-once"));
+  reject.addEventListener("click", () => decide("rejected"));
   return row;
 }
 
@@ -166,8 +236,11 @@ async function showSession(entry) {
       items.length > 0 && deliverables.mode === "metadata-only"
         ? `Names only: ${CLOSED[deliverables.reason] ?? deliverables.reason}. (${deliverables.reason})`
         : "";
+    const waiting = (await json(`v1/sessions/${entry.session}/releases`)).pendingReleases;
+    const asks = waiting.map((one) => showAsk(entry.session, one));
+    const rows = items.map((item) => showDeliverable(entry.session, item, deliverables.mode));
     card.querySelector(".deliverables").replaceChildren(
-      ...(items.length > 0 ? items.map(showDeliverable) : [nothing("none yet")]),
+      ...(items.length > 0 ? [...asks, ...rows] : [nothing("none yet")]),
     );
   } catch (error) {
     card.querySelector(".facts").textContent = `This session cannot be shown: ${error.message}.`;

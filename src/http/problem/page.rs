@@ -27,6 +27,7 @@ pub fn page(problem: &ProblemBody) -> String {
         ("code", Some(problem.code.as_str())),
         ("reason", facts.reason.clone()),
         ("setting", facts.setting.map(str::to_owned)),
+        ("class", facts.class.map(str::to_owned)),
         ("limitBytes", number(facts.limit_bytes)),
         ("usedBytes", number(facts.used_bytes)),
         ("nextSeq", number(facts.next_seq)),
@@ -95,6 +96,7 @@ mod tests {
     fn the_page_says_what_the_json_says() {
         let facts = crate::http::problem::Facts {
             reason: Some("because".to_owned()),
+            class: Some("changed"),
             setting: Some("limits.file"),
             limit_bytes: Some(11),
             used_bytes: Some(12),

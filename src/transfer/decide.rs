@@ -1,0 +1,54 @@
+//! J2's second half: somebody says yes or no to exactly the bytes they were shown.
+
+use super::{Parts, TransferError};
+use crate::{
+    access::Principal,
+    model::{Digest, SessionHandle},
+    receipt::{Answer, Ask, Outcome},
+};
+
+/// The releases of a session that wait for a decision, oldest first.
+///
+/// # Errors
+/// [`TransferError::Access`] when the caller may not read the session; [`TransferError::Ledger`].
+pub async fn waiting(
+    parts: &Parts,
+    caller: &Principal,
+    session: SessionHandle,
+) -> Result<Vec<Ask>, TransferError> {
+    let (access, ledger, caller) = (parts.access.clone(), parts.ledger.clone(), caller.clone());
+    let looking = move || {
+        let session = access.read_session(&caller, session)?;
+        Ok(ledger.asks(session.session())?)
+    };
+    parts.pools.control.run(looking).await?
+}
+
+/// Settles a release (I7). After a no its copy leaves the store, unless something else needs it.
+///
+/// # Errors
+/// [`TransferError::Access`] when the caller may not decide for the session;
+/// [`TransferError::Decide`] when the answer does not fit; nothing has changed then.
+pub async fn settle(
+    parts: &Parts,
+    caller: &Principal,
+    answer: Answer,
+) -> Result<Outcome, TransferError> {
+    let (own, caller) = (parts.clone(), caller.clone());
+    let settling = move || {
+        own.access.release_from_session(&caller, answer.session)?;
+        let outcome = own.ledger.decide(answer)?;
+        if outcome == Outcome::Rejected {
+            forget(&own, answer.id.digest());
+        }
+        Ok(outcome)
+    };
+    parts.pools.store.run_in_turn(settling).await?
+}
+
+/// Takes content nobody may have out of the store. The decision stands whether or not that succeeds.
+fn forget(parts: &Parts, digest: Digest) {
+    if let Err(error) = parts.store.forget(digest, &mut || parts.needs(digest)) {
+        tracing::warn!(%error, "the copy of a rejected release is kept until the next collection");
+    }
+}

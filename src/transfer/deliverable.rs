@@ -1,0 +1,305 @@
+//! J2: a declared file, from the path in the log to the exact bytes somebody may have.
+//!
+//! The order is pin, hash, ask, release: what was decided on is what arrives, even when the workspace
+//! has changed since.
+
+use std::time::Instant;
+
+use super::{Parts, Place, TransferError};
+use crate::{
+    access::{DeliverableRef, Grant, Principal},
+    deliverable::Target,
+    model::{
+        AttachmentId, Cancel, FileName, LogGeneration, MediaType, SaveName, Seq, SessionHandle,
+    },
+    pinned::{Bounds, Evidence, Kind, PinnedError},
+    policy::{Decision, NameClass, Preset},
+    receipt::{self, Draft, Released},
+    spool::Spool,
+};
+
+/// Where a declared file stands in a log. Nothing else names one (I1).
+#[derive(Clone, Copy, Debug)]
+pub struct Address {
+    /// The session.
+    pub session: SessionHandle,
+    /// The numbering of `seq`.
+    pub log_generation: LogGeneration,
+    /// The event.
+    pub seq: Seq,
+    /// The position in the event.
+    pub index: u32,
+}
+
+/// Everything that is known of a declared file without opening anything.
+#[derive(Debug)]
+pub struct Located {
+    grant: Grant<DeliverableRef>,
+    place: Place,
+}
+
+impl Located {
+    /// Where it lies.
+    #[must_use]
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+}
+
+/// Finds the declaration the address names and where its path lies. Opens nothing.
+///
+/// # Errors
+/// [`TransferError::Access`] when the caller may not have it or nothing is declared there;
+/// [`TransferError::Outside`] for a path that leads out of the session's directory;
+/// [`TransferError::NoRoot`] when that directory lies in no root.
+pub async fn locate(
+    parts: &Parts,
+    caller: &Principal,
+    at: Address,
+) -> Result<Located, TransferError> {
+    let (access, caller) = (parts.access.clone(), caller.clone());
+    let looking = move || {
+        let session = access.read_session(&caller, at.session)?;
+        access.release_from_session(&caller, at.session)?;
+        access.deliverable(&session, at.log_generation, at.seq, at.index)
+    };
+    let grant = parts.pools.control.run(looking).await??;
+    let target = Target::parse(grant.path(), grant.cwd()).map_err(TransferError::Outside)?;
+    let place = grant
+        .cwd()
+        .and_then(|cwd| parts.roots.place(cwd, target.path()))
+        .ok_or(TransferError::NoRoot)?;
+    Ok(Located { grant, place })
+}
+
+/// Copies the declared file into the store and releases it, or asks somebody about exactly these
+/// bytes (I1 to I5, I7). Returns nothing unless every step held.
+///
+/// # Errors
+/// [`TransferError::Gate`] while nothing proves that reads of the root are pinned; nothing is opened
+/// then. [`TransferError::NameDenied`] and [`TransferError::NobodyAsked`] by policy;
+/// [`TransferError::Pinned`] when the file cannot be read so; [`TransferError::Store`];
+/// [`TransferError::Ledger`].
+pub async fn release(
+    parts: &Parts,
+    caller: &Principal,
+    located: Located,
+    preset: Preset,
+    deadline: Option<Instant>,
+) -> Result<Released, TransferError> {
+    let Located { grant, place } = located;
+    let closed = |closed| TransferError::Gate {
+        closed,
+        root: place.root.clone(),
+    };
+    let proof = parts.gate.proof(&place.root).map_err(closed)?;
+    let root = parts
+        .roots
+        .of(&grant, &proof)
+        .ok_or(TransferError::NoRoot)?;
+    // By the name alone first: what would be refused anyway is not opened.
+    judge(preset, &root.rules().names.judge(&place.path, None))?;
+    let limit = root.rules().max_file.min(parts.limits.file);
+    let store = parts.store.clone();
+    let spooling = move || store.spool(None, limit);
+    let spool = parts.pools.files.run(spooling).await??;
+    let bounds = Bounds {
+        deadline,
+        ..Bounds::new(limit, Cancel::new())
+    };
+    let copied = root.snapshot(place.path.clone(), spool, bounds).await?;
+    let (spool, evidence) = copied.into_parts();
+
+    let class = root.rules().names.judge(&place.path, Some(spool.len()));
+    let decision = judge(preset, &class)?;
+    let draft = draft(parts, caller, &grant, &place, &spool, &evidence)?;
+    let bounds = receipt::Bounds {
+        life: parts.limits.release_life,
+        asks: parts.limits.releases_waiting,
+        bytes: parts.limits.session_bytes,
+    };
+    let (store, ledger) = (parts.store.clone(), parts.ledger.clone());
+    // One piece of work: whoever leaves now leaves either nothing or a kept release.
+    let committing = move || {
+        let stored = store.commit(spool)?;
+        let released = match decision {
+            Yes::Now => Released::Now(ledger.issue(draft, bounds)?),
+            Yes::Ask => Released::Asked(ledger.ask(draft, bounds)?),
+        };
+        // Until the row was durable the pin kept collection away.
+        drop(stored);
+        Ok(released)
+    };
+    parts.pools.store.run_in_turn(committing).await?
+}
+
+/// That a file may leave, at once or after somebody said so.
+enum Yes {
+    Now,
+    Ask,
+}
+
+fn judge(preset: Preset, class: &NameClass<'_>) -> Result<Yes, TransferError> {
+    match (preset.decide(class), class) {
+        (Decision::Release, _) => Ok(Yes::Now),
+        (Decision::Ask, _) => Ok(Yes::Ask),
+        (Decision::NobodyAsked, _) => Err(TransferError::NobodyAsked),
+        (Decision::Denied, NameClass::Denied(pattern)) => Err(TransferError::NameDenied {
+            pattern: (*pattern).to_owned(),
+        }),
+        (Decision::Denied, NameClass::Ordinary | NameClass::Sensitive(_)) => {
+            Err(TransferError::NameDenied {
+                pattern: String::new(),
+            })
+        }
+    }
+}
+
+fn draft(
+    parts: &Parts,
+    caller: &Principal,
+    grant: &Grant<DeliverableRef>,
+    place: &Place,
+    spool: &Spool,
+    evidence: &Evidence,
+) -> Result<Draft, TransferError> {
+    let name = SaveName::of_bytes(place.path.file_name(), spool.digest());
+    let name = FileName::parse(name.as_str())
+        .map_err(|_unfit| TransferError::Pinned(PinnedError::NotRegular(Kind::Unknown)))?;
+    Ok(Draft {
+        session: grant.session(),
+        log_generation: grant.log_generation(),
+        seq: grant.seq(),
+        index: grant.index(),
+        path: place.path.to_string(),
+        name,
+        id: AttachmentId::new(spool.digest()),
+        bytes: spool.len(),
+        media_type: MediaType::Octets,
+        root: place.root.clone(),
+        resolver: evidence.resolver.name().to_owned(),
+        grade: evidence.grade.name().to_owned(),
+        pinned_at: parts.clock.now(),
+        asked_by: caller.id,
+    })
+}
+
+/// What governs a declared file, rule by rule.
+#[derive(Debug)]
+pub struct Explained {
+    /// `release`, `ask` or `refuse`, as far as can be said without opening anything.
+    pub outcome: &'static str,
+    /// The rules, in the order they are asked; those after one that refuses are not asked.
+    pub rules: Vec<Rule>,
+}
+
+/// One rule and what it says.
+#[derive(Debug)]
+pub struct Rule {
+    /// What it is about.
+    pub rule: &'static str,
+    /// Whether it lets the file through.
+    pub passed: bool,
+    /// What it found.
+    pub class: Option<String>,
+    /// What to do about it.
+    pub remedy: Option<String>,
+    /// The setting that governs it.
+    pub setting: Option<&'static str>,
+}
+
+impl Rule {
+    const fn passed(rule: &'static str) -> Self {
+        Self {
+            rule,
+            passed: true,
+            class: None,
+            remedy: None,
+            setting: None,
+        }
+    }
+
+    fn refuses(rule: &'static str, class: impl Into<String>) -> Self {
+        Self {
+            passed: false,
+            class: Some(class.into()),
+            ..Self::passed(rule)
+        }
+    }
+}
+
+/// Asks every rule about a declared file, in the order a release asks them, and opens nothing (I15).
+///
+/// # Errors
+/// [`TransferError::Access`] as for the release.
+pub async fn explain(
+    parts: &Parts,
+    caller: &Principal,
+    at: Address,
+    preset: Preset,
+) -> Result<Explained, TransferError> {
+    let mut rules = Vec::new();
+    let refuse = |mut rules: Vec<Rule>, rule| {
+        rules.push(rule);
+        Ok(Explained {
+            outcome: "refuse",
+            rules,
+        })
+    };
+    let located = match locate(parts, caller, at).await {
+        Err(TransferError::Outside(refused)) => {
+            return refuse(rules, Rule::refuses("path", refused.code()));
+        }
+        Err(TransferError::NoRoot) => {
+            rules.push(Rule::passed("path"));
+            let rule = Rule {
+                remedy: Some("register the session's directory as a root".to_owned()),
+                setting: Some("root.path"),
+                ..Rule::refuses("root", "no-root")
+            };
+            return refuse(rules, rule);
+        }
+        located => located?,
+    };
+    rules.extend([Rule::passed("path"), Rule::passed("root")]);
+    let place = located.place;
+    if let Err(closed) = parts.gate.proof(&place.root) {
+        let rule = Rule {
+            remedy: Some(closed.remedy().to_owned()),
+            ..Rule::refuses("gate", closed.code())
+        };
+        return refuse(rules, rule);
+    }
+    rules.push(Rule::passed("gate"));
+    let held = parts
+        .roots
+        .named(&place.root)
+        .ok_or(TransferError::NoRoot)?;
+    let class = held.rules().names.judge(&place.path, None);
+    let name = match &class {
+        NameClass::Denied(pattern) => {
+            let rule = Rule {
+                remedy: Some(format!("the pattern `{pattern}` denies the name")),
+                setting: Some("root.deny"),
+                ..Rule::refuses("name", "denied_name")
+            };
+            return refuse(rules, rule);
+        }
+        NameClass::Ordinary => Rule::passed("name"),
+        NameClass::Sensitive(why) => Rule {
+            class: Some(why.as_str().to_owned()),
+            setting: Some("root.sensitive"),
+            ..Rule::passed("name")
+        },
+    };
+    rules.push(name);
+    let outcome = match preset.decide(&class) {
+        Decision::Release => "release",
+        Decision::Ask => "ask",
+        Decision::Denied | Decision::NobodyAsked => {
+            return refuse(rules, Rule::refuses("permission", "policy-never"));
+        }
+    };
+    rules.push(Rule::passed("permission"));
+    Ok(Explained { outcome, rules })
+}
