@@ -14,7 +14,6 @@ use super::{
     releases::ReleaseBody,
 };
 use crate::{
-    policy::Preset,
     receipt::Released,
     transfer::deliverable::{self, Explained},
 };
@@ -91,8 +90,7 @@ pub(super) async fn release(
     Declaration(at): Declaration,
 ) -> Result<Response, Problem> {
     let located = deliverable::locate(&app.parts, &caller.who, at).await?;
-    let preset = Preset::default();
-    let released = deliverable::release(&app.parts, &caller.who, located, preset, None).await?;
+    let released = deliverable::release(&app.parts, &caller.who, located, None).await?;
     Ok(match released {
         Released::Now(receipt) => {
             (StatusCode::CREATED, axum::Json(ReceiptBody::from(&receipt))).into_response()
@@ -120,7 +118,6 @@ pub(super) async fn explain(
     _: NoQuery,
     Declaration(at): Declaration,
 ) -> Result<axum::Json<ExplainBody>, Problem> {
-    let preset = Preset::default();
-    let explained = deliverable::explain(&app.parts, &caller.who, at, preset).await?;
+    let explained = deliverable::explain(&app.parts, &caller.who, at).await?;
     Ok(axum::Json(explained.into()))
 }

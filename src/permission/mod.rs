@@ -151,6 +151,12 @@ impl InForce {
             .or_else(|| Choice::ALL.into_iter().find(goes))
     }
 
+    /// Whether anybody is asked at all.
+    #[must_use]
+    pub fn asks(&self) -> bool {
+        self.approval == Choice::ReadOnly.approval()
+    }
+
     /// The events that put `choice` in force, as type and the one member of their data: the preset
     /// first, then the knobs that differ; none when it is in force.
     #[must_use]

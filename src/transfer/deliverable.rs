@@ -7,13 +7,14 @@ use std::time::Instant;
 
 use super::{Parts, Place, TransferError};
 use crate::{
-    access::{DeliverableRef, Grant, Principal},
+    access::{DeliverableRef, Grant, Principal, ReadSession},
     deliverable::Target,
     model::{
         AttachmentId, Cancel, FileName, LogGeneration, MediaType, SaveName, Seq, SessionHandle,
     },
+    permission::{Choice, InForce},
     pinned::{Bounds, Evidence, Kind, PinnedError},
-    policy::{Decision, NameClass, Preset},
+    policy::{Asking, Decision, NameClass, Preset},
     receipt::{self, Draft, Released},
     spool::Spool,
 };
@@ -36,6 +37,7 @@ pub struct Address {
 pub struct Located {
     grant: Grant<DeliverableRef>,
     place: Place,
+    preset: Preset,
 }
 
 impl Located {
@@ -57,19 +59,42 @@ pub async fn locate(
     caller: &Principal,
     at: Address,
 ) -> Result<Located, TransferError> {
-    let (access, caller) = (parts.access.clone(), caller.clone());
+    let (own, caller) = (parts.clone(), caller.clone());
     let looking = move || {
+        let access = &own.access;
         let session = access.read_session(&caller, at.session)?;
         access.release_from_session(&caller, at.session)?;
-        access.deliverable(&session, at.log_generation, at.seq, at.index)
+        let grant = access.deliverable(&session, at.log_generation, at.seq, at.index)?;
+        let preset = preset(&own, &session)?;
+        Ok::<_, TransferError>((grant, preset))
     };
-    let grant = parts.pools.control.run(looking).await??;
+    let (grant, preset) = parts.pools.control.run(looking).await??;
     let target = Target::parse(grant.path(), grant.cwd()).map_err(TransferError::Outside)?;
     let place = grant
         .cwd()
         .and_then(|cwd| parts.roots.place(cwd, target.path()))
         .ok_or(TransferError::NoRoot)?;
-    Ok(Located { grant, place })
+    Ok(Located {
+        grant,
+        place,
+        preset,
+    })
+}
+
+/// The permission a session runs under, as far as files are concerned. What a DSH home's log says of
+/// it its agents can write; there everything is asked.
+fn preset(parts: &Parts, session: &Grant<ReadSession>) -> Result<Preset, TransferError> {
+    if !parts.access.is_native(session)? {
+        return Ok(Preset::ReadOnly);
+    }
+    let in_force = InForce::read(parts.journal.as_ref(), session.session())?;
+    Ok(match in_force.choice() {
+        Some(Choice::ReadOnly) => Preset::ReadOnly,
+        Some(Choice::WorkspaceWrite) => Preset::WorkspaceWrite,
+        Some(Choice::DangerFullAccess) => Preset::DangerFullAccess,
+        None if in_force.asks() => Preset::Custom(Asking::Ask),
+        None => Preset::Custom(Asking::Never),
+    })
 }
 
 /// Copies the declared file into the store and releases it, or asks somebody about exactly these
@@ -84,10 +109,13 @@ pub async fn release(
     parts: &Parts,
     caller: &Principal,
     located: Located,
-    preset: Preset,
     deadline: Option<Instant>,
 ) -> Result<Released, TransferError> {
-    let Located { grant, place } = located;
+    let Located {
+        grant,
+        place,
+        preset,
+    } = located;
     let closed = |closed| TransferError::Gate {
         closed,
         root: place.root.clone(),
@@ -236,7 +264,6 @@ pub async fn explain(
     parts: &Parts,
     caller: &Principal,
     at: Address,
-    preset: Preset,
 ) -> Result<Explained, TransferError> {
     let mut rules = Vec::new();
     let refuse = |mut rules: Vec<Rule>, rule| {
@@ -262,7 +289,7 @@ pub async fn explain(
         located => located?,
     };
     rules.extend([Rule::passed("path"), Rule::passed("root")]);
-    let place = located.place;
+    let (place, preset) = (located.place, located.preset);
     if let Err(closed) = parts.gate.proof(&place.root) {
         let rule = Rule {
             remedy: Some(closed.remedy().to_owned()),

@@ -587,3 +587,45 @@ fn only_the_place_of_a_declaration_is_an_address() {
         .ask("POST", &target, Some(&scene.server.alice.token));
     assert_eq!(answer.status, 400);
 }
+
+/// The preset table of the permission select: who is asked, and what stays because nobody is.
+#[test]
+fn the_session_s_permission_decides_what_is_asked() {
+    let scene = Scene::new();
+    scene.file("a.txt", b"text");
+    scene.file(".config", b"text");
+    scene.file(".env", b"text");
+    let events = format!("/v1/sessions/{}/events", scene.session);
+    let turn = json!({"events": [{"type": "turn/start", "data": {"turn": 1}}]});
+    assert_eq!(
+        scene.server.post(&events, &scene.server.host, &turn).status,
+        201
+    );
+    for (value, ordinary, sensitive) in [
+        ("read-only", (202, ""), (202, "")),
+        ("workspace-write", (201, ""), (202, "")),
+        ("danger-full-access", (201, ""), (409, "policy-never")),
+    ] {
+        let target = format!("/v1/sessions/{}/permission", scene.session);
+        let body = json!({"value": value, "acknowledgeRisk": true}).to_string();
+        let json = [("Content-Type", "application/json")];
+        let token = Some(scene.server.alice.token.as_str());
+        let put = scene
+            .server
+            .ask_with("PUT", &target, token, &json, body.as_bytes());
+        assert_eq!(put.status, 200, "{}", put.text());
+        for (path, expected) in [
+            ("a.txt", ordinary),
+            (".config", sensitive),
+            (".env", (422, "source-refused")),
+        ] {
+            let answer = scene.ask_for(path);
+            let code = if answer.status < 300 {
+                String::new()
+            } else {
+                answer.code()
+            };
+            assert_eq!((answer.status, code.as_str()), expected, "{value} {path}");
+        }
+    }
+}
