@@ -8,7 +8,7 @@ const APPLICATION_ID: i32 = 0x4866_4462;
 /// The migrations in order. The schema of a database is the number of those applied.
 ///
 /// Never edit one that was released: add another. All missing ones are applied in one transaction.
-const MIGRATIONS: &[&str] = &[INITIAL, TICKETS];
+const MIGRATIONS: &[&str] = &[INITIAL, RIGHTS];
 
 /// Names and digests: a handle or principal id is stored as its text, a digest as its 32 bytes,
 /// a time as milliseconds since the epoch, an absent name as the empty text.
@@ -152,8 +152,8 @@ CREATE TABLE objects (
 ) STRICT, WITHOUT ROWID;
 ";
 
-/// Addresses that are a right by themselves, and what has been had by them.
-const TICKETS: &str = "
+/// Tickets with what has been had by them, releases with their receipts, and held permissions.
+const RIGHTS: &str = "
 -- Tickets, by the SHA-256 of the secret; the token is the one of the request that made it, where
 -- that had one. A ticket that is revoked is gone.
 CREATE TABLE tickets (
@@ -186,7 +186,7 @@ CREATE TABLE ticket_uses (
     PRIMARY KEY (ticket, number)
 ) STRICT, WITHOUT ROWID;
 
--- What was released: the statement in its one spelling, and its seal (docs/receipts.md).
+-- What was released: the statement in its one spelling, and its seal (docs/releases.md).
 CREATE TABLE receipts (
     id INTEGER PRIMARY KEY,
     handle TEXT NOT NULL UNIQUE,

@@ -3,7 +3,7 @@
 //! Promises: what is not in the table does not exist; the table says for each row what its refusals
 //! must be, and the coverage test asks for a case of each.
 
-use std::{fmt::Write as _, sync::LazyLock};
+use std::fmt::Write as _;
 
 use axum::{
     Router,
@@ -206,13 +206,6 @@ fn rows() -> Vec<Row> {
 /// The routes of the public listener, in the order of the table.
 pub fn routes() -> impl Iterator<Item = Route> {
     rows().into_iter().map(|row| row.route)
-}
-
-/// Whether there is a way to have a declared path released: what a snapshot may say.
-pub(super) fn releases() -> bool {
-    static RELEASES: LazyLock<bool> =
-        LazyLock::new(|| routes().any(|route| route.path.ends_with("/release")));
-    *RELEASES
 }
 
 /// The service of the public listener.

@@ -10,7 +10,6 @@ use super::{
     host::{Approval, Capabilities},
     permissions::PermissionBody,
     problem::Problem,
-    router::releases,
     sessions::last_seq,
 };
 use crate::{
@@ -24,8 +23,6 @@ use crate::{
 
 /// The session has no directory, or one in no root.
 const NO_ROOT: &str = "no-root";
-/// The gate is open, and this build has no way to release a declared path.
-const NO_RELEASE: &str = "no-release";
 
 /// The most files and the most deliverables of one snapshot.
 const MOST: u32 = 200;
@@ -318,9 +315,6 @@ impl GateBody {
 }
 
 /// What may be done with the declared paths of a session that lies in `root`.
-///
-/// An open gate alone is not enough: while there is no way to ask for a release, saying that there is
-/// one would be a promise nobody keeps.
 fn may_do(parts: &Parts, root: Option<&str>) -> Capability {
     let closed = |reason| Capability::MetadataOnly { reason };
     if parts.gate.mode() == Mode::MetadataOnly {
@@ -330,8 +324,7 @@ fn may_do(parts: &Parts, root: Option<&str>) -> Capability {
         return closed(NO_ROOT);
     };
     match parts.gate.proof(root) {
-        Ok(_proof) if releases() => Capability::Release,
-        Ok(_proof) => closed(NO_RELEASE),
+        Ok(_proof) => Capability::Release,
         Err(reason) => closed(reason.code()),
     }
 }
