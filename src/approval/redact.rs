@@ -254,7 +254,7 @@ mod tests {
         let drawn = "a1".repeat(20);
         for (text, kept) in [
             ("delete the folder build/out", None),
-            ("run cargo test in /work/project", None),
+            ("run cargo test in /srv/project", None),
             (
                 "use ghp_0123456789abcdef to push",
                 Some("ghp_0123456789abcdef"),

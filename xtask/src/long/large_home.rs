@@ -282,7 +282,7 @@ fn generate(home: &Path) -> Result<(u64, String), String> {
     fs::hard_link(&object, &name).map_err(failed)?;
     let mut bytes = 0;
     for number in 0..SESSIONS {
-        let cwd = format!("/work/project-{}", number % PROJECTS);
+        let cwd = format!("/workspaces/project-{}", number % PROJECTS);
         let folder: PathBuf = home
             .join("sessions")
             .join(format!("--work-project-{}--", number % PROJECTS))
