@@ -52,6 +52,7 @@ struct Ready {
     url: String,
     directory: String,
     session: SessionHandle,
+    owner: String,
     attachment_id: String,
     name: &'static str,
     bytes: u64,
@@ -106,6 +107,7 @@ pub(super) fn run(common: &Common, up: &Up, output: Output) -> Result<(), Failur
                 url: url(&config, address),
                 directory,
                 session,
+                owner: user.name.to_string(),
                 attachment_id: file.id.to_string(),
                 name: FILE,
                 bytes: file.bytes.unwrap_or_default(),
@@ -207,6 +209,7 @@ fn text(ready: &Ready, is_new: bool) -> String {
         url,
         directory,
         session,
+        owner,
         attachment_id,
         name,
         token,
@@ -235,13 +238,17 @@ Or paste into another terminal. The token is yours for 12 hours:
   # your sessions
   curl -sS -H \"Authorization: Bearer $TOKEN\" {url}/v1/sessions
 
-  # what the demo session shows: a file to download, and a workspace file as metadata with the reason
+  # what the demo session shows: a file to download, and a workspace file that can be asked for
   curl -sS -H \"Authorization: Bearer $TOKEN\" {url}/v1/sessions/{session}/snapshot
 
   # download the file and check it
   curl -fsS -H \"Authorization: Bearer $TOKEN\" -o {name} \\
     '{url}/v1/sessions/{session}/attachments/{attachment_id}'
   echo '{digest}  {name}' | sha256sum --check
+
+  # ask for the workspace file: a question about exactly its bytes, or the reason why not
+  curl -sS -X POST -H \"Authorization: Bearer $TOKEN\" \\
+    {url}/v1/sessions/{session}/deliverables/3/1/0/release
 
   # sign in with the same one-time code instead of using it in the browser
   curl -sS -X POST -H 'Content-Type: application/json' \\
@@ -251,6 +258,7 @@ The same beside the server, with a download that resumes and checks what it wrot
 
   holdfast --data {directory} ls  --session {SESSION}
   holdfast --data {directory} get --session {SESSION} {name}
+  holdfast --data {directory} release --session {SESSION} --as {owner} notes/plan.md
 ",
         version = env!("CARGO_PKG_VERSION"),
     )
