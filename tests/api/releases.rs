@@ -629,3 +629,60 @@ fn the_session_s_permission_decides_what_is_asked() {
         }
     }
 }
+
+/// The host that runs a session does not say what leaves it.
+#[test]
+fn a_host_cannot_release_what_its_session_declares() {
+    let scene = Scene::new();
+    scene.file("a.txt", b"text");
+    let seq = scene.present(&json!([{"path": "a.txt"}]));
+    for (method, verb) in [("POST", "release"), ("GET", "explain")] {
+        let token = Some(scene.server.host.token.as_str());
+        let answer = scene.server.ask(method, &scene.item(seq, 0, verb), token);
+        assert_eq!(
+            (answer.status, answer.code().as_str()),
+            (403, "forbidden"),
+            "{verb}"
+        );
+    }
+    assert!(scene.pending().is_empty());
+}
+
+/// A ticket opens what a receipt released, to whoever may have that receipt. Keeps I1 and I9.
+#[test]
+fn a_ticket_opens_what_a_receipt_of_one_s_own_session_released() {
+    let scene = Scene::new();
+    let server = &scene.server;
+    scene.file("a.txt", b"text");
+    let ask = scene.ask_for("a.txt").json();
+    let decided = scene.decide(&server.alice, &ask, "allowed-once").json();
+    let wish = |session: &str, id: &Value| json!({"session": session, "attachmentId": id, "receipt": decided["receipt"]["receipt"]});
+    let made = server.post(
+        "/v1/tickets",
+        &server.alice,
+        &wish(&scene.session, &ask["attachmentId"]),
+    );
+    assert_eq!(made.status, 201, "{}", made.text());
+    let href = made.json()["href"].as_str().unwrap().to_owned();
+    let got = server.ask("GET", &href, None);
+    assert_eq!((got.status, got.body.as_slice()), (200, &b"text"[..]));
+    assert_eq!(server.ask("GET", &href, None).status, 404, "it had one use");
+    // Another content, another's session, and without the receipt: nothing.
+    let bobs = server.session(&[&server.bob]);
+    let bobs = bobs.strip_prefix("/v1/sessions/").unwrap();
+    let other = json!(crate::support::server::id(b"other"));
+    let without = json!({"session": scene.session, "attachmentId": ask["attachmentId"]});
+    for (who, wish) in [
+        (&server.alice, wish(&scene.session, &other)),
+        (&server.bob, wish(bobs, &ask["attachmentId"])),
+        (&server.bob, wish(&scene.session, &ask["attachmentId"])),
+        (&server.alice, without),
+    ] {
+        let refused = server.post("/v1/tickets", who, &wish);
+        assert_eq!(
+            (refused.status, refused.code().as_str()),
+            (404, "not-found"),
+            "{wish}"
+        );
+    }
+}
