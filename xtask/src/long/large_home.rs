@@ -285,7 +285,7 @@ fn generate(home: &Path) -> Result<(u64, String), String> {
         let cwd = format!("/workspaces/project-{}", number % PROJECTS);
         let folder: PathBuf = home
             .join("sessions")
-            .join(format!("--work-project-{}--", number % PROJECTS))
+            .join(format!("--workspaces-project-{}--", number % PROJECTS))
             .join(format!("session-{number}"));
         fs::create_dir_all(&folder).map_err(failed)?;
         let log = File::create(folder.join("session.v3.jsonl")).map_err(failed)?;
