@@ -96,6 +96,7 @@ fn test() -> ExitCode {
         "tests",
         &[
             "test",
+            "--locked",
             "--workspace",
             "--features",
             "holdfast/_seams",
@@ -113,14 +114,10 @@ fn test() -> ExitCode {
         ],
         &[("RUSTDOCFLAGS", "-D warnings")],
     );
-    if step::is_file("fuzz/Cargo.toml") {
-        steps.cargo(
-            "fuzz targets",
-            &["check", "--manifest-path", "fuzz/Cargo.toml"],
-        );
-    } else {
-        steps.skip("fuzz targets", "there is no fuzz/Cargo.toml");
-    }
+    steps.cargo(
+        "fuzz targets",
+        &["check", "--locked", "--manifest-path", "fuzz/Cargo.toml"],
+    );
     licences(&mut steps);
     steps.finish()
 }

@@ -23,15 +23,6 @@ pub(crate) fn project() -> PathBuf {
         .to_owned()
 }
 
-/// Whether the project has this file.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the checks look at their own source tree"
-)]
-pub(crate) fn is_file(path: &str) -> bool {
-    project().join(path).is_file()
-}
-
 /// Whether the command can be run and succeeds; its output is not shown.
 pub(crate) fn succeeds(program: &str, arguments: &[&str]) -> bool {
     Command::new(program)
