@@ -94,6 +94,8 @@ pub struct LocalStore {
     shards: Shards,
     pins: Arc<Pins>,
     degraded: AtomicBool,
+    /// Whether the last flush of content found no room.
+    no_room: AtomicBool,
     recovery: Recovery,
     /// The step that a crash test left out; none in a release.
     omit: Option<Omit>,
@@ -183,6 +185,7 @@ impl LocalStore {
             shards: Shards((0..=u8::MAX).map(|_| Mutex::new(())).collect()),
             pins: Arc::default(),
             degraded: AtomicBool::new(false),
+            no_room: AtomicBool::new(false),
             recovery: Recovery::default(),
             #[cfg(feature = "_seams")]
             omit: options.omit,
@@ -204,7 +207,8 @@ impl LocalStore {
         self.recovery
     }
 
-    /// Whether a flush failed since the store was opened, so that it takes nothing more.
+    /// Whether a flush failed since the store was opened, so that it takes nothing more. One flush of
+    /// content that found no room does not count, two in a row do.
     #[must_use]
     pub fn is_degraded(&self) -> bool {
         self.degraded.load(Ordering::Acquire)
@@ -318,11 +322,25 @@ impl LocalStore {
         StoreError::from_io(action, errno.into())
     }
 
+    /// Flushes content that has no name yet. A full disk spoils this content alone, unless the flush
+    /// before found no room either.
     fn flush_file(&self, file: &File) -> Result<(), StoreError> {
         if self.omits(Omit::FileFsync) {
             return Ok(());
         }
-        rustix::fs::fsync(file).map_err(|errno| self.flush_failed("flushing the content", errno))
+        let action = "flushing the content";
+        match rustix::fs::fsync(file) {
+            Ok(()) => {
+                self.no_room.store(false, Ordering::Release);
+                Ok(())
+            }
+            Err(errno @ (Errno::NOSPC | Errno::DQUOT))
+                if !self.no_room.swap(true, Ordering::AcqRel) =>
+            {
+                Err(StoreError::from_io(action, errno.into()))
+            }
+            Err(errno) => Err(self.flush_failed(action, errno)),
+        }
     }
 
     pub(crate) fn flush_dir(&self, dir: &Dir) -> Result<(), StoreError> {
