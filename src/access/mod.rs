@@ -37,6 +37,8 @@ use crate::{
 
 /// The source whose sessions can be written to.
 const NATIVE: &str = "native";
+/// How long a token that ended or was revoked stays in the list, in milliseconds: 30 days.
+const ENDED_FOR: i64 = 30 * 24 * 60 * 60 * 1000;
 
 /// Principals, their secrets, and the rules over sessions.
 ///
@@ -658,7 +660,16 @@ fn insert_token(
         ],
     )
     .map_err(ControlError::from)?;
-    Ok(TokenNumber::new(conn.last_insert_rowid()))
+    let number = TokenNumber::new(conn.last_insert_rowid());
+    // After the new one is in, so that no number is given twice. A ticket names the token it came from.
+    conn.execute(
+        "DELETE FROM tokens
+         WHERE min(coalesce(expires_at, revoked_at), coalesce(revoked_at, expires_at)) <= ?1
+           AND NOT EXISTS (SELECT 1 FROM tickets WHERE token = tokens.id)",
+        [now.as_millis().saturating_sub(ENDED_FOR)],
+    )
+    .map_err(ControlError::from)?;
+    Ok(number)
 }
 
 /// The principal of this id, unless it is disabled.

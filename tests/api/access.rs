@@ -37,6 +37,33 @@ fn a_token_that_ended_or_was_revoked_is_no_token() {
 }
 
 #[test]
+fn what_ended_long_ago_leaves_the_list_and_its_number_is_not_given_again() {
+    const DAY: Duration = Duration::from_hours(24);
+    let server = Server::start();
+    let access = &server.parts.access;
+    let who = server.alice.who.id;
+    let issue = |life| access.issue_token(who, "", life).unwrap().number;
+    let (ended, revoked, living) = (issue(Some(DAY)), issue(None), issue(None));
+    access.revoke_token(revoked).unwrap();
+    let listed = |number| {
+        access
+            .tokens()
+            .unwrap()
+            .iter()
+            .any(|one| one.number == number)
+    };
+    server.clock.advance(DAY * 30);
+    issue(None);
+    assert!(listed(ended), "it ended 29 days ago");
+    assert!(!listed(revoked) && listed(living));
+    let last = issue(Some(DAY));
+    server.clock.advance(DAY * 31);
+    let next = issue(None);
+    assert!(!listed(ended) && !listed(last) && listed(living));
+    assert!(next > last, "{next} follows {last}");
+}
+
+#[test]
 fn only_one_whole_bearer_token_is_read() {
     let server = Server::start();
     let token = server.alice.token.clone();
