@@ -73,7 +73,7 @@ pub(super) enum Command {
     Release(Presented),
     /// Show what waits for a decision in a session, or decide about exactly these bytes
     Decide(Decide),
-    /// Download and check every attachment of a session, without keeping anything
+    /// Download and check every attachment of a session, without keeping anything, and its log
     Verify(Verify),
     /// Write a session and its attachments into a directory laid out as a DSH home
     Export(Export),

@@ -188,6 +188,8 @@ fn problem_failure(status: StatusCode, problem: &Value) -> Failure {
     let code = text("code").unwrap_or_default();
     let exit = match (status, code) {
         (_, "integrity") => Exit::Damaged,
+        // With a reason it names the row that is wrong; without one a flush failed.
+        (_, "journal") if text("reason").is_some() => Exit::Damaged,
         (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND, _) => {
             Exit::NotFound
         }

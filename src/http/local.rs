@@ -33,7 +33,7 @@ use crate::{
         Access, AccessError, Principal, PrincipalKind, PrincipalName, TokenInfo, TokenNumber,
     },
     model::{PrincipalId, Timestamp},
-    transfer::{TransferError, exchange},
+    transfer::{TransferError, chain, exchange},
 };
 
 /// The field that names the principal to act as, percent-encoded. It means something here alone.
@@ -63,6 +63,7 @@ impl Local {
             .route("/local/v1/tokens/{token}", delete(revoke_token))
             .route("/local/v1/login-codes", post(create_code))
             .route("/local/v1/sessions/{session}/log", get(export_log))
+            .route("/local/v1/sessions/{session}/chain", get(verify_chain))
             .route("/local/v1/imports", post(import_session))
             .layer(from_fn_with_state(app.clone(), dress::dress))
             .with_state(app.clone())
@@ -323,6 +324,31 @@ async fn export_log(
         Ok::<_, TransferError>(next?.map(|(bytes, log)| (bytes, (log, parts, place))))
     });
     Ok(Body::from_stream(lines).into_response())
+}
+
+/// What reading a whole log again found in order.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ChainBody {
+    /// Whether the log has a chain; a home's has none.
+    chained: bool,
+    events: u64,
+    head: Option<String>,
+    references: u64,
+}
+
+async fn verify_chain(
+    State(app): State<App>,
+    caller: Caller,
+    InSession(session): InSession,
+) -> Result<axum::Json<ChainBody>, Problem> {
+    let found = chain::verify(&app.parts, &caller.who, session).await?;
+    Ok(axum::Json(ChainBody {
+        chained: found.is_some(),
+        events: found.as_ref().map_or(0, |found| found.events),
+        references: found.as_ref().map_or(0, |found| found.references),
+        head: found.map(|found| found.head.to_string()),
+    }))
 }
 
 /// A session that came in.

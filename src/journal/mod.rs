@@ -257,8 +257,26 @@ pub const STANDING: [&str; 5] = [
     "approval/policy",
 ];
 
+/// What a verification of a whole session found in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Audited {
+    /// The events, each of which matched its hash.
+    pub events: u64,
+    /// The head of the chain.
+    pub head: Digest,
+    /// The references and declared paths, which are what the events say.
+    pub references: u64,
+}
+
 /// A journal that can be written to: the native one.
 pub trait Journal: Source {
+    /// Reads the whole session: every hash of its chain, and that references and declared paths are
+    /// exactly what its events say. Memory does not grow with the log.
+    ///
+    /// # Errors
+    /// [`JournalError::Corrupt`] with the first row that is wrong; [`JournalError::NotFound`].
+    fn verify(&self, session: SessionHandle) -> Result<Audited, JournalError>;
+
     /// Creates a session; returns after it is durable.
     ///
     /// # Errors

@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{
-    Appended, Declared, Event, Imported, Journal, JournalError, NewEvent, NewSession, Once, Page,
-    Presented, Referenced, Session, Source, Window,
+    Appended, Audited, Declared, Event, Imported, Journal, JournalError, NewEvent, NewSession,
+    Once, Page, Presented, Referenced, Session, Source, Window,
     export::on_one_line,
     import::SessionLog,
     page::{PAGE_BYTES, is_message},
@@ -69,17 +69,6 @@ pub struct NativeJournal {
     quota: ByteCount,
 }
 
-/// What a verification of a whole session found in order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Audited {
-    /// The events, each of which matched its hash.
-    pub events: u64,
-    /// The head of the chain.
-    pub head: Digest,
-    /// The references and declared paths, which are what the events say.
-    pub references: u64,
-}
-
 impl NativeJournal {
     /// The journal in `control`; `quota` is what the attachments of one session may sum up to.
     #[must_use]
@@ -89,51 +78,6 @@ impl NativeJournal {
             limits,
             quota,
         }
-    }
-
-    /// Reads the whole session: every hash of its chain, and that references and declared paths are
-    /// exactly what its events say. Memory does not grow with the log.
-    ///
-    /// # Errors
-    /// [`JournalError::Corrupt`] with the first row that is wrong; [`JournalError::NotFound`].
-    pub fn verify(&self, session: SessionHandle) -> Result<Audited, JournalError> {
-        let header = self.read(|conn| header(conn, session))?;
-        let end = header.session.next_seq.get();
-        let mut audit = Audited {
-            events: 0,
-            head: header.genesis,
-            references: 0,
-        };
-        while audit.events < end {
-            let range = audit.events..end.min(audit.events.saturating_add(VERIFY_STEP));
-            self.read(|conn| header.audit_step(conn, range, &mut audit))?;
-        }
-        if audit.head != header.head {
-            return Err(header.corrupt("its log ends with another hash than its header has"));
-        }
-        self.read(|conn| {
-            let (rows, charged) = conn
-                .prepare_cached(
-                    "SELECT (SELECT count(*) FROM refs WHERE session = ?1 AND first_seq < ?2)
-                         + (SELECT count(*) FROM declared WHERE session = ?1 AND seq < ?2),
-                         (SELECT total(bytes) FROM uploads WHERE session = ?1)
-                         = (SELECT quota_used FROM sessions WHERE id = ?1)",
-                )?
-                .query_row((header.row, integer(end)?), |row| {
-                    Ok((row.get(0)?, row.get::<_, bool>(1)?))
-                })?;
-            let rows = count_of(rows)?;
-            if rows != audit.references {
-                return Err(header.corrupt(&format!(
-                    "{rows} references and paths are listed, its events have {}",
-                    audit.references
-                )));
-            }
-            if !charged {
-                return Err(header.corrupt("its quota is not what its uploads sum up to"));
-            }
-            Ok(audit)
-        })
     }
 
     /// Everything about an append that needs no database, before the one writer is asked.
@@ -314,6 +258,46 @@ const LATEST: &str = "
     ('turn/start', 'turn/end', 'permission/preset', 'sandbox/mode', 'approval/policy')";
 
 impl Journal for NativeJournal {
+    fn verify(&self, session: SessionHandle) -> Result<Audited, JournalError> {
+        let header = self.read(|conn| header(conn, session))?;
+        let end = header.session.next_seq.get();
+        let mut audit = Audited {
+            events: 0,
+            head: header.genesis,
+            references: 0,
+        };
+        while audit.events < end {
+            let range = audit.events..end.min(audit.events.saturating_add(VERIFY_STEP));
+            self.read(|conn| header.audit_step(conn, range, &mut audit))?;
+        }
+        if audit.head != header.head {
+            return Err(header.corrupt("its log ends with another hash than its header has"));
+        }
+        self.read(|conn| {
+            let (rows, charged) = conn
+                .prepare_cached(
+                    "SELECT (SELECT count(*) FROM refs WHERE session = ?1 AND first_seq < ?2)
+                         + (SELECT count(*) FROM declared WHERE session = ?1 AND seq < ?2),
+                         (SELECT total(bytes) FROM uploads WHERE session = ?1)
+                         = (SELECT quota_used FROM sessions WHERE id = ?1)",
+                )?
+                .query_row((header.row, integer(end)?), |row| {
+                    Ok((row.get(0)?, row.get::<_, bool>(1)?))
+                })?;
+            let rows = count_of(rows)?;
+            if rows != audit.references {
+                return Err(header.corrupt(&format!(
+                    "{rows} references and paths are listed, its events have {}",
+                    audit.references
+                )));
+            }
+            if !charged {
+                return Err(header.corrupt("its quota is not what its uploads sum up to"));
+            }
+            Ok(audit)
+        })
+    }
+
     fn create(&self, new: NewSession) -> Result<Session, JournalError> {
         self.control.write(move |tx| {
             create(tx, &new)?;

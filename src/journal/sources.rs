@@ -5,8 +5,8 @@
 use std::sync::{Arc, PoisonError, RwLock};
 
 use super::{
-    Appended, Declared, Event, Imported, Journal, JournalError, NewEvent, NewSession, Once, Page,
-    Referenced, Session, Source, Window, dsh::DshSource, import::SessionLog,
+    Appended, Audited, Declared, Event, Imported, Journal, JournalError, NewEvent, NewSession,
+    Once, Page, Referenced, Session, Source, Window, dsh::DshSource, import::SessionLog,
 };
 use crate::model::{
     AttachmentId, AttachmentRef, ByteCount, FileName, LogGeneration, Seq, SessionHandle, Timestamp,
@@ -115,6 +115,10 @@ impl Source for Sources {
 }
 
 impl Journal for Sources {
+    fn verify(&self, session: SessionHandle) -> Result<Audited, JournalError> {
+        self.native.verify(session)
+    }
+
     fn create(&self, new: NewSession) -> Result<Session, JournalError> {
         self.native.create(new)
     }

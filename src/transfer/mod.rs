@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod attachment;
+pub mod chain;
 pub mod decide;
 pub mod deliverable;
 mod error;

@@ -1,5 +1,6 @@
 //! Commands beside a running server, and without one: the same commands, the same answers (I10).
 
+use holdfast::control::rusqlite::Connection;
 use serde_json::json;
 
 use crate::{
@@ -328,4 +329,50 @@ fn a_server_that_is_not_there_is_said_to_be_so() {
     let done = home.run(&["session", "list"]);
     assert_eq!(done.code, 3, "no configuration: {done:?}");
     assert!(done.err.contains("holdfast.toml"), "{done:?}");
+}
+
+/// Keeps I12: a log that was edited in the middle, where no page looks, is found and named; the
+/// others are checked all the same.
+#[test]
+fn verify_reads_every_log_against_its_chain() {
+    let home = Home::new();
+    home.up().stop();
+    let line = |n| format!("{{\"type\":\"turn/start\",\"time\":{n},\"data\":{{\"turn\":{n}}}}}\n");
+    let events = home.file(
+        "events.jsonl",
+        (1..=3).map(line).collect::<String>().as_bytes(),
+    );
+    let events = events.to_str().unwrap();
+    let [edited, _whole] = ["edited", "whole"].map(|id| {
+        let made = home.json(&["session", "create", "--id", id, "--owner", "you"]);
+        home.json(&["append", "--session", id, events]);
+        made["session"].as_str().unwrap().to_owned()
+    });
+    let good = home.json(&["verify"]);
+    let logs = good["logs"].as_array().unwrap();
+    assert_eq!((&good["badLogs"], logs.len()), (&json!(0), 3), "{good}");
+    let counted =
+        |log: &&serde_json::Value| log["events"] == 3 && log["session"] == edited.as_str();
+    assert_eq!(logs.iter().filter(counted).count(), 1, "{good}");
+    let database = home.data().join("data/journal/db");
+    Connection::open(database)
+        .unwrap()
+        .execute(
+            "UPDATE events SET data = '{\"turn\":7}' WHERE seq = 1
+             AND session = (SELECT id FROM sessions WHERE handle = ?1)",
+            [&edited],
+        )
+        .unwrap();
+    let found = home.run(&["--json", "verify"]);
+    assert_eq!(found.code, 5, "{found:?}");
+    let found: serde_json::Value = serde_json::from_str(&found.out).unwrap();
+    assert_eq!(found["badLogs"], 1);
+    for log in found["logs"].as_array().unwrap() {
+        assert_eq!(log["ok"], log["session"] != edited.as_str(), "{log}");
+    }
+    let text = home.run(&["verify", "--session", "edited"]);
+    assert!(
+        text.out.contains("1 bad") && text.out.contains(&edited),
+        "{text:?}"
+    );
 }

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use holdfast::{
     journal::{
-        Appended, Declared, Event, Imported, Journal, JournalError, NewEvent, NewSession, Once,
-        Page, Referenced, Session, Source, Window, import::SessionLog,
+        Appended, Audited, Declared, Event, Imported, Journal, JournalError, NewEvent, NewSession,
+        Once, Page, Referenced, Session, Source, Window, import::SessionLog,
     },
     model::{
         AttachmentId, AttachmentRef, ByteCount, FileName, LogGeneration, Seq, SessionHandle,
@@ -129,6 +129,11 @@ impl Source for RecordingJournal {
 }
 
 impl Journal for RecordingJournal {
+    fn verify(&self, session: SessionHandle) -> Result<Audited, JournalError> {
+        self.calls.note("journal.verify");
+        self.inner.verify(session)
+    }
+
     fn create(&self, new: NewSession) -> Result<Session, JournalError> {
         self.calls.note("journal.create");
         self.inner.create(new)
