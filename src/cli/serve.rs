@@ -11,9 +11,11 @@ use super::{
     beside::{config, opening},
     exit::{Exit, Failure},
     output::Output,
-    up,
 };
-use crate::app::{AppError, Service};
+use crate::{
+    app::{AppError, Service},
+    config::Config,
+};
 
 /// Serves as configured until told to stop.
 pub(super) fn run(common: &Common, serve: &Serve, output: Output) -> Result<(), Failure> {
@@ -38,8 +40,8 @@ pub(super) fn run(common: &Common, serve: &Serve, output: Output) -> Result<(), 
     }
     let listen = config.listen;
     on_runtime(until_stopped(service, listen, |address| {
-        let ready = json!({"url": up::url(&config, address), "pid": std::process::id()});
-        output.print(&ready, |_| format!("serving {}", up::url(&config, address)))
+        let ready = json!({"url": url(&config, address), "pid": std::process::id()});
+        output.print(&ready, |_| format!("serving {}", url(&config, address)))
     }))
 }
 
@@ -126,4 +128,12 @@ fn ended(error: &AppError, listen: SocketAddr) -> Failure {
         return Failure::new(Exit::TryAgain, message);
     }
     Failure::of(Exit::Failed, error)
+}
+
+/// How clients reach the server.
+pub(super) fn url(config: &Config, address: SocketAddr) -> String {
+    config.public_url.as_ref().map_or_else(
+        || format!("{}://{address}", config.scheme()),
+        ToString::to_string,
+    )
 }

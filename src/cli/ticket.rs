@@ -13,8 +13,8 @@ use super::{
     exit::{Exit, Failure},
     find::{self, string},
     output::{Output, note, shown, table},
+    serve,
     token::moment,
-    up,
 };
 use crate::config::{Config, SPAN_FORM, parse_span};
 
@@ -83,7 +83,7 @@ fn public(config: &Config) -> String {
             IpAddr::V6(_) => IpAddr::V6(std::net::Ipv6Addr::LOCALHOST),
         });
     }
-    up::url(config, address)
+    serve::url(config, address)
 }
 
 fn rows(all: &Value) -> String {

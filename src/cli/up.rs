@@ -1,6 +1,6 @@
 //! `up`: from an empty directory to a served demo session and lines to paste.
 
-use std::{fmt::Write as _, net::SocketAddr, path::Path, time::Duration};
+use std::{fmt::Write as _, path::Path, time::Duration};
 
 use axum::body::Body;
 use http::{Method, header};
@@ -104,7 +104,7 @@ pub(super) fn run(common: &Common, up: &Up, output: Output) -> Result<(), Failur
         let directory = common.data.display().to_string();
         serve::until_stopped(service, listen, |address| {
             let ready = Ready {
-                url: url(&config, address),
+                url: serve::url(&config, address),
                 directory,
                 session,
                 owner: user.name.to_string(),
@@ -194,14 +194,6 @@ async fn demo(
         .find(is_it);
     let lost = || Failure::new(Exit::Failed, "the demo session does not list its file");
     Ok((session, listed.ok_or_else(lost)?))
-}
-
-/// How clients reach the server.
-pub(super) fn url(config: &Config, address: SocketAddr) -> String {
-    config.public_url.as_ref().map_or_else(
-        || format!("{}://{address}", config.scheme()),
-        ToString::to_string,
-    )
 }
 
 fn text(ready: &Ready, is_new: bool) -> String {

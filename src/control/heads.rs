@@ -267,6 +267,11 @@ fn scan(content: &[u8]) -> Result<Reading, HeadsError> {
     }
 }
 
+/// A count as SQLite holds integers; no count of ours comes near the end of the range.
+pub(super) fn as_integer(n: u64) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use std::{

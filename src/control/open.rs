@@ -18,9 +18,8 @@ use rustix::{
 
 use super::{
     ControlError,
-    heads::{HeadsError, HeadsLog, Position, Reading},
+    heads::{HeadsError, HeadsLog, Position, Reading, as_integer},
     schema,
-    writer::as_integer,
 };
 use crate::model::Digest;
 

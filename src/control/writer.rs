@@ -13,7 +13,7 @@ use rustix::fs::AtFlags;
 
 use super::{
     ControlError, Standing,
-    heads::{HeadsLog, Position},
+    heads::{HeadsLog, Position, as_integer},
     open::WAL_NAME,
     seam::{Seam, Step},
 };
@@ -347,11 +347,6 @@ impl Drop for Writer {
             self.checkpoint();
         }
     }
-}
-
-/// A count as SQLite holds integers; no count of ours comes near the end of the range.
-pub(super) fn as_integer(n: u64) -> i64 {
-    i64::try_from(n).unwrap_or(i64::MAX)
 }
 
 pub(super) const FIRST_FOLD: u64 = WAL_BOUND;
