@@ -23,7 +23,7 @@ pub(crate) fn in_namespace(test: &str, setup: &str, argument: &OsStr) {
     if !rustix::process::geteuid().is_root() {
         return skipped(test, "it needs root");
     }
-    let script = format!("{setup}\nexec \"$2\" --exact --nocapture \"$3\"");
+    let script = format!("{setup}\nexec \"$2\" --exact --nocapture --include-ignored \"$3\"");
     let mut child = Command::new("unshare");
     child
         .args(["--mount", "--propagation", "private", "--", "sh", "-c"])
@@ -40,6 +40,8 @@ pub(crate) fn in_namespace(test: &str, setup: &str, argument: &OsStr) {
         return skipped(test, &String::from_utf8_lossy(&output.stderr));
     }
     judge(&output);
+    // What it said past the harness's capture is said past this one's too.
+    std::io::stderr().write_all(&output.stderr).unwrap();
 }
 
 fn run(child: &mut Command, test: &str) {

@@ -1,6 +1,9 @@
 //! The designs of a race, one at a time and at length, each beside the naive reader that must lose to
 //! it in the same run. A design whose naive reader survived is inconclusive, never passed.
 
+mod names;
+mod weather;
+
 use std::{
     collections::BTreeMap,
     fs::File,
