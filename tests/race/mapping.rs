@@ -36,10 +36,17 @@ impl Mapping {
 
     /// Stores `content` from the mapping's start on.
     pub(crate) fn store(&self, content: &[u8]) {
-        assert!(content.len() <= self.length);
-        // SAFETY: the mapping is at least as long as `content`, and nothing in this process holds a
-        // reference into it.
-        unsafe { ptr::copy_nonoverlapping(content.as_ptr(), self.start, content.len()) };
+        self.store_at(0, content);
+    }
+
+    /// Stores `content` from `offset` on.
+    pub(crate) fn store_at(&self, offset: usize, content: &[u8]) {
+        assert!(content.len() <= self.length && offset <= self.length - content.len());
+        // SAFETY: the mapping goes on past `offset` for at least as long as `content`, and nothing in
+        // this process holds a reference into it.
+        unsafe {
+            ptr::copy_nonoverlapping(content.as_ptr(), self.start.add(offset), content.len());
+        };
     }
 }
 

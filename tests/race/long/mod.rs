@@ -2,6 +2,7 @@
 //! it in the same run. A design whose naive reader survived is inconclusive, never passed.
 
 mod names;
+mod torn;
 mod weather;
 
 use std::{
