@@ -15,7 +15,7 @@ use rustix::{
 use crate::{
     arena::{Arena, open_descriptors, read_into, rel_path, unprivileged},
     child,
-    filter::{self, O_TMPFILE, OPENAT2, PTRACE, STATX},
+    filter::{self, COMPONENT, O_TMPFILE, OPENAT2, PTRACE, STATX},
 };
 
 fn arena() -> Arena {
@@ -237,4 +237,13 @@ fn a_start_says_which_resolvers_there_are() {
     assert!(said.contains("a resolver is not to be had"), "{said}");
     let (code, said) = program(STATX, Errno::NOSYS, &words);
     assert_eq!(code, Some(3), "{said}");
+    // Without openat2 and with a walk that finds nothing there is nobody left to ask.
+    let (code, said) = filter::with(OPENAT2, Errno::NOSYS, || {
+        program(COMPONENT, Errno::NOENT, &words)
+    });
+    assert_eq!(code, Some(3), "{said}");
+    assert!(
+        said.contains("answers wrongly") && said.contains("no resolver of this kernel"),
+        "{said}"
+    );
 }

@@ -8,32 +8,50 @@ use rustix::io::Errno;
 pub(crate) struct Calls {
     /// The system call's number.
     number: libc::c_long,
-    /// Only where the third argument has one of these bits; none: always.
-    third_has: u32,
+    third: Third,
+}
+
+/// What the third argument must be.
+#[derive(Clone, Copy)]
+enum Third {
+    Anything,
+    /// It has one of these bits.
+    Has(u32),
+    /// It is exactly this.
+    Is(u32),
 }
 
 /// `openat2(2)`.
 pub(crate) const OPENAT2: Calls = Calls {
     number: libc::SYS_openat2,
-    third_has: 0,
+    third: Third::Anything,
 };
 
 /// `open(2)` of an unnamed file.
 pub(crate) const O_TMPFILE: Calls = Calls {
     number: libc::SYS_openat,
-    third_has: 0o20_000_000,
+    third: Third::Has(0o20_000_000),
+};
+
+/// `open(2)` of a component, to be looked at and not followed: the walk's one way on.
+pub(crate) const COMPONENT: Calls = Calls {
+    number: libc::SYS_openat,
+    // rustix asks for large files always, where libc has no name for it.
+    third: Third::Is(
+        (libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC).cast_unsigned() | 0o100_000,
+    ),
 };
 
 /// `statx(2)`.
 pub(crate) const STATX: Calls = Calls {
     number: libc::SYS_statx,
-    third_has: 0,
+    third: Third::Anything,
 };
 
 /// `ptrace(2)`.
 pub(crate) const PTRACE: Calls = Calls {
     number: libc::SYS_ptrace,
-    third_has: 0,
+    third: Third::Anything,
 };
 
 /// Runs `work` on a thread of its own on which `calls` answer `errno`, for good.
@@ -57,9 +75,11 @@ fn install(calls: Calls, errno: Errno) {
     let load = |at| step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, at);
     let refuse = libc::SECCOMP_RET_ERRNO | u32::try_from(errno.raw_os_error()).unwrap();
     let number = u32::try_from(calls.number).unwrap();
-    let is_third = match calls.third_has {
-        0 => step(libc::BPF_JMP | libc::BPF_JA, 0, 0, 0),
-        bits => step(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, 0, 1, bits),
+    let jump = |test, operand| step(libc::BPF_JMP | test | libc::BPF_K, 0, 1, operand);
+    let is_third = match calls.third {
+        Third::Anything => step(libc::BPF_JMP | libc::BPF_JA, 0, 0, 0),
+        Third::Has(bits) => jump(libc::BPF_JSET, bits),
+        Third::Is(value) => jump(libc::BPF_JEQ, value),
     };
     let mut program = [
         load(0),
