@@ -425,13 +425,22 @@ impl Service {
                 server::serve(admin, pages, &self.limits, Arc::default(), stop.cancelled()).await;
             }
         };
+        let certificate = async {
+            if let Some(certificate) = &self.opened.certificate {
+                let watch = Arc::clone(certificate).watch();
+                tokio::select! {
+                    () = stop.cancelled() => {}
+                    () = watch => {}
+                }
+            }
+        };
         let live = Arc::clone(self.app.live());
         let streams = async {
             stop.cancelled().await;
             // What waits ends now, and no stream holds the drain up.
             live.dispose();
         };
-        let (drained, _commands, (), ()) = tokio::join!(
+        let (drained, _commands, (), (), ()) = tokio::join!(
             server::serve(
                 public,
                 Public::new(self.app.clone()),
@@ -448,6 +457,7 @@ impl Service {
             ),
             admin,
             streams,
+            certificate,
         );
         if drained.cut > 0 {
             tracing::warn!(

@@ -1,4 +1,4 @@
-//! What is read again while the service runs: on SIGHUP.
+//! What is read again while the service runs: on SIGHUP, and a certificate also when it changes.
 
 use std::{error::Error, fmt};
 
@@ -29,26 +29,28 @@ impl Reloads {
     }
 
     /// Reads every part again and says in the log how each went. Blocks. Says how many failed.
+    #[must_use]
     pub fn run(&self) -> usize {
-        let mut failed = 0;
-        for (what, again) in &self.0 {
-            match again() {
-                Ok(()) => tracing::info!(what, "read again"),
-                Err(error) => {
-                    failed += 1;
-                    let mut causes = error.to_string();
-                    let mut cause = error.source();
-                    while let Some(error) = cause {
-                        causes.push_str(": ");
-                        causes.push_str(&error.to_string());
-                        cause = error.source();
-                    }
-                    tracing::error!(what, error = causes, "not read again: what was there stays");
-                }
-            }
-        }
-        failed
+        let parts = self.0.iter();
+        parts.filter(|(what, again)| !tell(what, again())).count()
     }
+}
+
+/// Says in the log how reading `what` again went, and whether it went well.
+pub(super) fn tell(what: &str, read: Result<(), Box<dyn Error + Send + Sync>>) -> bool {
+    let Err(error) = read else {
+        tracing::info!(what, "read again");
+        return true;
+    };
+    let mut causes = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        causes.push_str(": ");
+        causes.push_str(&error.to_string());
+        cause = error.source();
+    }
+    tracing::error!(what, error = causes, "not read again: what was there stays");
+    false
 }
 
 #[cfg(test)]
