@@ -91,6 +91,9 @@ pub(super) struct Reach {
     /// A server to talk to over the network instead of the one (or none) beside us; needs a token
     #[arg(long, value_name = "URL", env = "HOLDFAST_URL", requires = "token")]
     pub(super) url: Option<String>,
+    /// Trust the certificates in this PEM file, and no others, to vouch for an https:// URL
+    #[arg(long, value_name = "FILE", env = "HOLDFAST_CACERT", requires = "url")]
+    pub(super) cacert: Option<PathBuf>,
     /// The bearer token to show; better given in the environment, where others cannot read it
     #[arg(
         long,

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::{
     arguments::{Common, Reach},
-    client::{Client, Transport, parse_url},
+    client::{Client, Network, Transport},
     exit::{Exit, Failure},
     find::string,
     output::shown,
@@ -108,7 +108,8 @@ pub(super) async fn reach(
 ) -> Result<(Client, Option<Beside>), Failure> {
     let token = reach.token.as_deref();
     if let Some(url) = &reach.url {
-        let client = Client::new(Transport::Network(parse_url(url)?), token, None)?;
+        let server = Network::parse(url, reach.cacert.as_deref())?;
+        let client = Client::new(Transport::Network(server), token, None)?;
         return Ok((client, None));
     }
     let beside = Beside::open(&config(common)?)?;

@@ -1,7 +1,10 @@
 //! Talks to a server: over the network, over the socket in the data directory, or, when no server
 //! runs, to the same router in this process. There is one way in for all three (I10).
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use axum::body::Body;
 use http::{Method, Request, Response, StatusCode, Uri, header};
@@ -15,7 +18,10 @@ use tokio::{
     time::timeout,
 };
 
-use super::exit::{Exit, Failure};
+use super::{
+    exit::{Exit, Failure},
+    trust::Trust,
+};
 use crate::http::local::{ACTING, Local};
 
 /// How long a connection may take to stand.
@@ -34,11 +40,63 @@ const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'~')
     .remove(b':');
 
+/// A server on the network.
+#[derive(Debug)]
+pub(super) struct Network {
+    uri: Uri,
+    /// Whom TLS is spoken with, and whose word is taken for it; none is plain HTTP.
+    trust: Option<Trust>,
+}
+
+impl Network {
+    /// Reads the URL of a server. Blocks where certificates have to be read.
+    pub(super) fn parse(url: &str, cacert: Option<&Path>) -> Result<Self, Failure> {
+        let usage = |why: &str| Failure::new(Exit::Usage, format!("--url: {why}"));
+        let uri: Uri = url.parse().map_err(|_odd| usage("not a URL"))?;
+        let is_plain = uri.host().is_some_and(|host| !host.is_empty())
+            && uri.query().is_none()
+            && !uri.authority().is_some_and(|it| it.as_str().contains('@'));
+        let trust = match uri.scheme_str() {
+            Some("http") if is_plain && cacert.is_some() => {
+                return Err(usage(
+                    "--cacert is for https://; nothing vouches for http://",
+                ));
+            }
+            Some("http") if is_plain => None,
+            Some("https") if is_plain => Some(Trust::in_server(host(&uri), cacert)?),
+            _ => {
+                return Err(usage(
+                    "an http:// or https:// address without a user and a query is needed",
+                ));
+            }
+        };
+        Ok(Self { uri, trust })
+    }
+
+    async fn send(&self, request: Request<Body>) -> Result<Response<Body>, Failure> {
+        let plain = if self.trust.is_some() { 443 } else { 80 };
+        let port = self.uri.port_u16().unwrap_or(plain);
+        let stream = within(CONNECT, TcpStream::connect((host(&self.uri), port))).await?;
+        match &self.trust {
+            None => over(stream, request).await,
+            Some(trust) => match timeout(CONNECT, trust.greet(stream)).await {
+                Ok(stream) => over(stream?, request).await,
+                Err(_elapsed) => Err(unreachable("it does not speak TLS in time")),
+            },
+        }
+    }
+}
+
+/// The host of an address, an IPv6 one without its brackets.
+fn host(uri: &Uri) -> &str {
+    uri.host().unwrap_or_default().trim_matches(['[', ']'])
+}
+
 /// Where requests go.
 #[derive(Debug)]
 pub(super) enum Transport {
     /// A server on the network.
-    Network(Uri),
+    Network(Network),
     /// The server that has the data directory.
     Socket(PathBuf),
     /// No server: the router over the data directory that this process holds.
@@ -86,7 +144,7 @@ impl Client {
     /// A request for `path`, which begins with a slash and is escaped already.
     pub(super) fn request(&self, method: Method, path: &str) -> http::request::Builder {
         let (prefix, host) = match &self.transport {
-            Transport::Network(uri) => (
+            Transport::Network(Network { uri, .. }) => (
                 uri.path().trim_end_matches('/'),
                 uri.authority().map_or("", http::uri::Authority::as_str),
             ),
@@ -117,12 +175,7 @@ impl Client {
                 let stream = within(CONNECT, UnixStream::connect(path)).await?;
                 over(stream, request).await
             }
-            Transport::Network(uri) => {
-                let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
-                let port = uri.port_u16().unwrap_or(80);
-                let stream = within(CONNECT, TcpStream::connect((host, port))).await?;
-                over(stream, request).await
-            }
+            Transport::Network(server) => server.send(request).await,
         }
     }
 
@@ -240,13 +293,13 @@ async fn over<S>(stream: S, request: Request<Body>) -> Result<Response<Body>, Fa
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let unreachable = |error: hyper::Error| Failure::of(Exit::TryAgain, &error);
+    let failed = |error: hyper::Error| Failure::of(Exit::TryAgain, &error);
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
-        .map_err(unreachable)?;
+        .map_err(failed)?;
     // Whatever ends the connection is seen by the one who reads the answer.
     tokio::spawn(async move { drop(connection.await) });
-    let response = sender.send_request(request).await.map_err(unreachable)?;
+    let response = sender.send_request(request).await.map_err(failed)?;
     Ok(response.map(Body::new))
 }
 
@@ -254,35 +307,22 @@ async fn within<T>(
     limit: Duration,
     connecting: impl Future<Output = std::io::Result<T>>,
 ) -> Result<T, Failure> {
-    let unreachable = |why: String| {
-        Failure::new(
-            Exit::TryAgain,
-            format!("the server cannot be reached: {why}"),
-        )
-    };
     match timeout(limit, connecting).await {
         Ok(Ok(stream)) => Ok(stream),
-        Ok(Err(error)) => Err(unreachable(error.to_string())),
-        Err(_elapsed) => Err(unreachable("it does not answer".to_owned())),
+        Ok(Err(error)) => Err(unreachable(&error.to_string())),
+        Err(_elapsed) => Err(unreachable("it does not answer")),
     }
+}
+
+/// For a server there is no way to at this moment.
+pub(super) fn unreachable(why: &str) -> Failure {
+    let message = format!("the server cannot be reached: {why}");
+    Failure::new(Exit::TryAgain, message)
 }
 
 /// For a peer that stands still.
 pub(super) fn stalled(_elapsed: tokio::time::error::Elapsed) -> Failure {
     Failure::new(Exit::TryAgain, "the server stands still")
-}
-
-/// Reads the URL of a server.
-pub(super) fn parse_url(text: &str) -> Result<Uri, Failure> {
-    let usage = |why: &str| Failure::new(Exit::Usage, format!("--url: {why}"));
-    let uri: Uri = text.parse().map_err(|_odd| usage("not a URL"))?;
-    match uri.scheme_str() {
-        Some("http") if uri.host().is_some() && uri.query().is_none() => Ok(uri),
-        Some("https") => Err(usage(
-            "TLS is not spoken here yet; use curl, or a plain address",
-        )),
-        _ => Err(usage("an http:// address without a query is needed")),
-    }
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ mod setup;
 mod show;
 mod ticket;
 mod token;
+mod trust;
 mod up;
 mod verify;
 

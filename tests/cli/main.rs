@@ -17,5 +17,6 @@ mod program;
 mod prove;
 mod proxy;
 mod tickets;
+mod tls;
 mod up;
 mod wire;

@@ -93,10 +93,15 @@ impl Scene {
     }
 
     fn reload(&self, said: &str) {
-        let before = self.server.log().matches(said).count();
+        let told = || {
+            let log = self.server.log();
+            let lines = log.lines().filter(|line| line.contains("certificate"));
+            lines.filter(|line| line.contains(said)).count()
+        };
+        let before = told();
         self.server.signal(Signal::HUP);
         for _ in 0..500 {
-            if self.server.log().matches(said).count() > before {
+            if told() > before {
                 return;
             }
             std::thread::sleep(std::time::Duration::from_millis(20));
