@@ -10,7 +10,7 @@ Exit codes:
   2  the command line is wrong
   3  the configuration, or a directory it names, is refused
   4  not there, or not for this caller
-  5  damaged: the bytes are not those the id or the length stand for, or a log is not what was written
+  5  damaged: the bytes, or a log, are not what was written down of them
   6  busy, unreachable or cut short; trying again may help
   7  refused by a rule or a limit; the message names it";
 
