@@ -231,13 +231,9 @@ pub(super) async fn append(
             })
         })
         .collect::<Result<Vec<_>, Problem>>()?;
-    let access = app.parts.access.clone();
     let grant = app
-        .parts
-        .pools
-        .control
-        .run(move || access.append_to_session(&caller.who, session))
-        .await??;
+        .granted(move |access| access.append_to_session(&caller.who, session))
+        .await?;
     let expected = form.expected_seq.map(Seq::new);
     let appended = app
         .live

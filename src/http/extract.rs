@@ -52,13 +52,9 @@ impl FromRequestParts<App> for Caller {
             (who.clone(), None)
         } else {
             let token = bearer(&head.headers).ok_or(Problem::new(Code::Unauthenticated))?;
-            let access = app.parts.access.clone();
             let (who, number) = app
-                .parts
-                .pools
-                .control
-                .run(move || access.authenticate(&token))
-                .await??;
+                .granted(move |access| access.authenticate(&token))
+                .await?;
             (who, Some(number))
         };
         let place = app

@@ -107,17 +107,13 @@ pub(super) async fn list(
     caller: Caller,
     InSession(session): InSession,
 ) -> Result<Response, Problem> {
-    let access = app.parts.access.clone();
     let who = caller.who.clone();
     let owners = app
-        .parts
-        .pools
-        .control
-        .run(move || {
+        .granted(move |access| {
             access.read_session(&who, session)?;
-            Ok::<_, TransferError>(access.people(session)?.0)
+            Ok(access.people(session)?.0)
         })
-        .await??;
+        .await?;
     let (pending, place) = app.live.pending_for(session, caller.who.id);
     let body = InteractionsBody {
         bridge_generation: app.parts.identity.bridge_generation,
@@ -316,14 +312,10 @@ pub(super) async fn ask(
     Answered(form, asked): Answered<AskForm>,
 ) -> Result<Response, Problem> {
     let form = form.map_err(Problem::malformed)?;
-    let access = app.parts.access.clone();
     let who = caller.who.clone();
     let grant = app
-        .parts
-        .pools
-        .control
-        .run(move || access.ask_in_session(&who, session))
-        .await??;
+        .granted(move |access| access.ask_in_session(&who, session))
+        .await?;
     let replayed = replay(&app, &caller, "ask", &session.to_string(), key, asked)?;
     let running = match replayed {
         Replayed::Do(running) => running,
@@ -397,14 +389,10 @@ pub(super) async fn told(
     if wait > LONGEST_WAIT {
         return Err(Problem::malformed("`waitSeconds` is 0 to 60"));
     }
-    let access = app.parts.access.clone();
     let who = caller.who.clone();
     let grant = app
-        .parts
-        .pools
-        .control
-        .run(move || access.ask_in_session(&who, session))
-        .await??;
+        .granted(move |access| access.ask_in_session(&who, session))
+        .await?;
     let wait = Duration::from_secs(wait);
     let told = app.live.told(grant.session(), id, wait).await;
     let mut body = ToldBody {
@@ -445,14 +433,10 @@ pub(super) async fn abort(
     InSession(session): InSession,
     Interaction(id): Interaction,
 ) -> Result<StatusCode, Problem> {
-    let access = app.parts.access.clone();
     let who = caller.who.clone();
     let grant = app
-        .parts
-        .pools
-        .control
-        .run(move || access.ask_in_session(&who, session))
-        .await??;
+        .granted(move |access| access.ask_in_session(&who, session))
+        .await?;
     let aborted = app.live.abort(grant.session(), id);
     aborted.map_err(TransferError::Decide)?;
     Ok(StatusCode::NO_CONTENT)
@@ -548,14 +532,10 @@ pub(super) async fn decide(
     Retry(key): Retry,
     Answered(form, asked): Answered<DecisionForm>,
 ) -> Result<Response, Problem> {
-    let access = app.parts.access.clone();
     let who = caller.who.clone();
     let grant = app
-        .parts
-        .pools
-        .control
-        .run(move || access.decide_in_session(&who, session))
-        .await??;
+        .granted(move |access| access.decide_in_session(&who, session))
+        .await?;
     let form = form.map_err(not_an_answer)?;
     let turn = match (form.turn, form.turn_start_seq) {
         (None, None) => None,
@@ -642,14 +622,10 @@ pub(super) async fn signal(
     InSession(session): InSession,
     Json(form): Json<SignalForm>,
 ) -> Result<StatusCode, Problem> {
-    let access = app.parts.access.clone();
     let who = caller.who.clone();
     let grant = app
-        .parts
-        .pools
-        .control
-        .run(move || access.append_to_session(&who, session))
-        .await??;
+        .granted(move |access| access.append_to_session(&who, session))
+        .await?;
     let signal = match (form.running, form.agent_error, form.removed) {
         (Some(running), None, None) => Signal::Running(running),
         (None, Some(text), None) => Signal::AgentError(crate::approval::shown(&text)),

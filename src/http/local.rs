@@ -29,9 +29,7 @@ use super::{
     server,
 };
 use crate::{
-    access::{
-        Access, AccessError, Principal, PrincipalKind, PrincipalName, TokenInfo, TokenNumber,
-    },
+    access::{Access, Principal, PrincipalKind, PrincipalName, TokenInfo, TokenNumber},
     model::{PrincipalId, Timestamp},
     transfer::{TransferError, chain, exchange},
 };
@@ -117,21 +115,8 @@ async fn acting(app: &App, named: &[u8]) -> Result<Principal, Problem> {
         .and_then(|text| percent_decode_str(text).decode_utf8().ok())
         .and_then(|text| PrincipalName::parse(&text).ok())
         .ok_or_else(|| Problem::malformed("`holdfast-as` is not a principal's name"))?;
-    ask(app, move |access| access.principal_named(&name)).await
-}
-
-/// Asks `access` from the pool for blocking work.
-async fn ask<T: Send + 'static>(
-    app: &App,
-    question: impl FnOnce(&Access) -> Result<T, AccessError> + Send + 'static,
-) -> Result<T, Problem> {
-    let access = app.parts.access.clone();
-    Ok(app
-        .parts
-        .pools
-        .control
-        .run(move || question(&access))
-        .await??)
+    app.granted(move |access| access.principal_named(&name))
+        .await
 }
 
 /// A principal.
@@ -158,7 +143,7 @@ struct PrincipalRows {
 }
 
 async fn principals(State(app): State<App>) -> Result<axum::Json<PrincipalRows>, Problem> {
-    let all = ask(&app, Access::principals).await?;
+    let all = app.granted(Access::principals).await?;
     Ok(axum::Json(PrincipalRows {
         principals: all.into_iter().map(PrincipalRow::from).collect(),
     }))
@@ -178,7 +163,9 @@ async fn create_principal(
     let kind = PrincipalKind::parse(&form.kind)
         .ok_or_else(|| Problem::malformed("a kind is `operator`, `host` or `user`"))?;
     let name = name(&form.name)?;
-    let made = ask(&app, move |access| access.create_principal(kind, name)).await?;
+    let made = app
+        .granted(move |access| access.create_principal(kind, name))
+        .await?;
     Ok((StatusCode::CREATED, axum::Json(PrincipalRow::from(made))).into_response())
 }
 
@@ -217,7 +204,7 @@ struct TokenRows {
 }
 
 async fn tokens(State(app): State<App>) -> Result<axum::Json<TokenRows>, Problem> {
-    let all = ask(&app, Access::tokens).await?;
+    let all = app.granted(Access::tokens).await?;
     Ok(axum::Json(TokenRows {
         tokens: all.into_iter().map(TokenRow::from).collect(),
     }))
@@ -259,11 +246,12 @@ async fn create_token(
     Json(form): Json<SecretForm>,
 ) -> Result<Response, Problem> {
     let (life, name) = (form.life()?, name(&form.principal)?);
-    let issued = ask(&app, move |access| {
-        let who = access.principal_named(&name)?;
-        access.issue_token(who.id, &form.label, Some(life))
-    })
-    .await?;
+    let issued = app
+        .granted(move |access| {
+            let who = access.principal_named(&name)?;
+            access.issue_token(who.id, &form.label, Some(life))
+        })
+        .await?;
     let body = NewToken {
         id: issued.number.get(),
         token: issued.token.reveal(),
@@ -280,7 +268,8 @@ async fn revoke_token(
         .parse()
         .map(TokenNumber::new)
         .map_err(|_not_a_number| Problem::new(Code::NotFound))?;
-    ask(&app, move |access| access.revoke_token(number)).await?;
+    app.granted(move |access| access.revoke_token(number))
+        .await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -295,11 +284,12 @@ async fn create_code(
     Json(form): Json<SecretForm>,
 ) -> Result<Response, Problem> {
     let (life, name) = (form.life()?, name(&form.principal)?);
-    let code = ask(&app, move |access| {
-        let who = access.principal_named(&name)?;
-        access.issue_login_code(who.id, life)
-    })
-    .await?;
+    let code = app
+        .granted(move |access| {
+            let who = access.principal_named(&name)?;
+            access.issue_login_code(who.id, life)
+        })
+        .await?;
     let body = NewCode {
         code: code.reveal(),
     };

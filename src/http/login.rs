@@ -52,13 +52,9 @@ pub(super) async fn redeem(
     State(app): State<App>,
     Json(form): Json<LoginForm>,
 ) -> Result<axum::Json<LoginBody>, Problem> {
-    let access = app.parts.access.clone();
     let (who, issued) = app
-        .parts
-        .pools
-        .control
-        .run(move || access.redeem(&form.code, SIGNED_IN_FOR))
-        .await??;
+        .granted(move |access| access.redeem(&form.code, SIGNED_IN_FOR))
+        .await?;
     Ok(axum::Json(LoginBody {
         token: issued.token.reveal(),
         expires_at: issued.expires_at.map(Timestamp::as_millis),

@@ -79,13 +79,10 @@ pub(super) async fn submit(
     Retry(key): Retry,
     Answered(form, asked): Answered<MessageForm>,
 ) -> Result<Response, Problem> {
-    let (access, who) = (app.parts.access.clone(), caller.who.clone());
+    let who = caller.who.clone();
     let grant = app
-        .parts
-        .pools
-        .control
-        .run(move || access.submit_to_session(&who, session))
-        .await??;
+        .granted(move |access| access.submit_to_session(&who, session))
+        .await?;
     let form = form.map_err(|error| Problem::malformed(format!("body: {error}")))?;
     let key = key.ok_or_else(|| Problem::malformed("a message needs an Idempotency-Key"))?;
     let empty = form.text.trim().is_empty() && form.attachments.is_empty();

@@ -40,9 +40,14 @@ use std::sync::Arc;
 pub use counters::Counters;
 pub use fence::AllowedHosts;
 
-use crate::transfer::{
-    Parts,
-    live::{Live, LiveOptions},
+use problem::Problem;
+
+use crate::{
+    access::{Access, AccessError},
+    transfer::{
+        Parts,
+        live::{Live, LiveOptions},
+    },
 };
 
 /// What every handler can reach.
@@ -75,6 +80,16 @@ impl App {
     #[must_use]
     pub fn live(&self) -> &Arc<Live> {
         &self.live
+    }
+
+    /// Asks `access` from the pool for blocking work.
+    async fn granted<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Access) -> Result<T, AccessError> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let access = self.parts.access.clone();
+        let control = &self.parts.pools.control;
+        Ok(control.run(move || question(&access)).await??)
     }
 
     /// What was served since start.

@@ -95,13 +95,9 @@ pub(super) async fn read(
     caller: Caller,
     InSession(session): InSession,
 ) -> Result<Response, Problem> {
-    let access = app.parts.access.clone();
     let grant = app
-        .parts
-        .pools
-        .control
-        .run(move || access.read_session(&caller.who, session))
-        .await??;
+        .granted(move |access| access.read_session(&caller.who, session))
+        .await?;
     Ok(answer(app.live.permission(grant).await?))
 }
 
@@ -141,13 +137,9 @@ pub(super) async fn choose(
             .trim_matches('"')
             .to_owned()
     });
-    let access = app.parts.access.clone();
     let grant = app
-        .parts
-        .pools
-        .control
-        .run(move || access.decide_in_session(&caller.who, session))
-        .await??;
+        .granted(move |access| access.decide_in_session(&caller.who, session))
+        .await?;
     let choosing = Choosing {
         value: form.value,
         revision,

@@ -83,13 +83,9 @@ pub(super) async fn receive(
         bytes: content_length(&fields)?,
         digest: one_digest(query.digest.map(AttachmentId::digest), &fields)?,
     };
-    let access = app.parts.access.clone();
     let grant = app
-        .parts
-        .pools
-        .control
-        .run(move || access.upload_to_session(&caller.who, session))
-        .await??;
+        .granted(move |access| access.upload_to_session(&caller.who, session))
+        .await?;
     let reference = upload::receive(&app.parts, grant, announced, body.into_data_stream()).await?;
     drop(caller.place);
     app.counters.uploaded(reference.bytes.get());
