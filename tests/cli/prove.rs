@@ -43,10 +43,9 @@ fn reloads(server: &Server, reason: Option<&str>) {
     let expected = reason.map_or(Value::Null, Value::from);
     eventually(
         "the gate's reason",
-        || gate(server),
-        |gate| {
-            gate["reason"] == expected
-                && gate["state"] == if reason.is_some() { "closed" } else { "open" }
+        || ["state", "reason"].map(|key| gate(server)[key].clone()),
+        |[state, reason]| {
+            *reason == expected && state == if expected.is_null() { "open" } else { "closed" }
         },
     );
 }
