@@ -30,7 +30,7 @@ use std::{
 };
 
 use axum::body::{Body, Bytes};
-use http::{HeaderValue, Request, Response, header};
+use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
@@ -484,6 +484,10 @@ impl<H: Handler> Server<H> {
                 self.handler.answer(request).await
             }
         };
+        if response.status() == StatusCode::NOT_MODIFIED {
+            // It would be taken for that of the content (RFC 9110, 8.6).
+            response.headers_mut().remove(header::CONTENT_LENGTH);
+        }
         // After a chunked body nobody can be of two minds about where the next head begins.
         if refused || coding == Coding::Chunked {
             let close = HeaderValue::from_static("close");

@@ -1,8 +1,11 @@
 //! Peers that idle, stop reading or go away cost only themselves.
 
-use crate::support::{
-    Client, Options, Server,
-    server::{content, descriptors, eventually, request},
+use crate::{
+    doors::{DOORS, House},
+    support::{
+        Client, Options, Server,
+        server::{content, descriptors, eventually, request},
+    },
 };
 
 fn alone() -> Server {
@@ -50,64 +53,66 @@ fn two_hundred_idle_connections_leave_nothing_behind() {
 /// Keeps I11: readers that stop hold no thread, so others are served at once.
 #[test]
 fn readers_that_stop_cost_only_themselves() {
-    let server = alone();
-    let session = server.session(&[&server.alice, &server.bob]);
-    let bytes = content(24 << 20, 1);
-    let target = server.attach(&session, "big", &bytes);
-    let small = server.attach(&session, "small", b"abc");
-    eventually("earlier connections are gone", || {
-        server.traffic.live() == 0
-    });
-    let before = (descriptors().len(), server.tasks(), server.unnamed());
-    // More than there are threads in any pool.
-    let stopped: Vec<Client> = (0..40)
-        .map(|_| {
-            let mut client = server.connect();
-            let octets = request("GET", &target, Some(&server.alice.token), &[], None);
-            client.send(&octets).unwrap();
-            assert_eq!(client.read_head().status, 200);
-            client
-        })
-        .collect();
-    for _ in 0..5 {
-        assert_eq!(server.get(&small, &server.bob).body, b"abc");
-        assert!(server.get(&target, &server.bob).body == bytes);
+    for door in &DOORS {
+        let house = House::alone();
+        let server = house.server();
+        let behind = house.open(door, "big", &content(24 << 20, 1));
+        let session = server.session(&[&server.bob]);
+        let small = server.attach(&session, "small", b"abc");
+        eventually("earlier connections are gone", || {
+            server.traffic.live() == 0
+        });
+        let before = (descriptors().len(), server.tasks(), server.unnamed());
+        // More than there are threads in any pool.
+        let stopped: Vec<Client> = (0..40)
+            .map(|_| {
+                let mut client = server.connect();
+                client.send(&behind.request("GET", &[])).unwrap();
+                assert_eq!(client.read_head().status, 200, "{}", door.name);
+                client
+            })
+            .collect();
+        for _ in 0..5 {
+            assert_eq!(server.get(&small, &server.bob).body, b"abc");
+            assert!(behind.get(server).body == behind.bytes, "{}", door.name);
+        }
+        // Served beside them, not after they were given up.
+        assert!(server.traffic.live() >= u64::try_from(stopped.len()).unwrap());
+        drop(stopped);
+        eventually("nothing is left", || {
+            (descriptors().len(), server.tasks(), server.unnamed()) == before
+        });
     }
-    // Served beside them, not after they were given up.
-    assert!(server.traffic.live() >= u64::try_from(stopped.len()).unwrap());
-    drop(stopped);
-    eventually("nothing is left", || {
-        (descriptors().len(), server.tasks(), server.unnamed()) == before
-    });
 }
 
 /// A client that goes stops what is done for it (D02).
 #[test]
 fn d02_a_reader_that_goes_ends_its_transfer() {
-    let server = alone();
-    let session = server.session(&[&server.alice]);
-    let bytes = content(24 << 20, 2);
-    let target = server.attach(&session, "big", &bytes);
-    eventually("earlier connections are gone", || {
-        server.traffic.live() == 0
-    });
-    let before = (descriptors().len(), server.tasks(), server.unnamed());
-    for read in [0, 1, 100_000, 5 << 20] {
-        let mut client = server.connect();
-        let octets = request("GET", &target, Some(&server.alice.token), &[], None);
-        client.send(&octets).unwrap();
-        client.read_head();
-        client.read_body(read);
-        drop(client);
+    for door in &DOORS {
+        let house = House::alone();
+        let server = house.server();
+        let behind = house.open(door, "big", &content(24 << 20, 2));
+        eventually("earlier connections are gone", || {
+            server.traffic.live() == 0
+        });
+        let before = (descriptors().len(), server.tasks(), server.unnamed());
+        for read in [0, 1, 100_000, 5 << 20] {
+            let mut client = server.connect();
+            client.send(&behind.request("GET", &[])).unwrap();
+            client.read_head();
+            client.read_body(read);
+            drop(client);
+        }
+        eventually("nothing is left", || {
+            (descriptors().len(), server.tasks(), server.unnamed()) == before
+        });
+        let metrics = server.app.counters().render();
+        assert!(
+            metrics.contains("holdfast_downloads_cut_total 4"),
+            "{}: {metrics}",
+            door.name
+        );
     }
-    eventually("nothing is left", || {
-        (descriptors().len(), server.tasks(), server.unnamed()) == before
-    });
-    let metrics = server.app.counters().render();
-    assert!(
-        metrics.contains("holdfast_downloads_cut_total 4"),
-        "{metrics}"
-    );
 }
 
 /// The memory of a transfer does not grow with the file (D05). The gibibyte version is in the long
@@ -179,34 +184,38 @@ fn resident() -> usize {
 /// flat memory, and others are served meanwhile. Keeps I11.
 #[test]
 fn ranges_by_the_thousand_cost_no_more_than_the_file() {
-    let server = alone();
-    let session = server.session(&[&server.alice, &server.bob]);
-    let bytes = content(4 << 20, 4);
-    let target = server.attach(&session, "big", &bytes);
+    let house = House::alone();
+    let server = house.server();
+    let session = server.session(&[&server.bob]);
+    let beside = content(4 << 20, 5);
+    let target = server.attach(&session, "beside", &beside);
     let apart = |count: usize| {
         let each: Vec<String> = (0..count).map(|n| format!("{0}-{0}", n * 2)).collect();
         format!("bytes={}", each.join(","))
     };
     let upon = format!("bytes={}", vec!["1-"; 3000].join(","));
-    let before = resident();
-    for (ranges, status) in [
-        (apart(2500), 200),
-        (upon, 200),
-        ("bytes=1-,5-99,1-".to_owned(), 206),
-        (apart(10_000), 431),
-    ] {
-        for _ in 0..3 {
-            let range = [("Range", ranges.as_str())];
-            let answer = server.ask_with("GET", &target, Some(&server.alice.token), &range, b"");
-            assert_eq!(answer.status, status, "{} bytes of ranges", ranges.len());
-            match status {
-                200 => assert!(answer.body == bytes),
-                206 => assert!(answer.body == bytes[1..]),
-                _ => assert_eq!(answer.code(), "head-too-large"),
+    for door in &DOORS {
+        let behind = house.open(door, "big", &content(4 << 20, 4));
+        let before = resident();
+        for (ranges, status) in [
+            (apart(2500), 200),
+            (upon.clone(), 200),
+            ("bytes=1-,5-99,1-".to_owned(), 206),
+            (apart(10_000), 431),
+        ] {
+            for _ in 0..3 {
+                let answer = behind.ask(server, "GET", &[("Range", &ranges)]);
+                let row = format!("{} {} bytes of ranges", door.name, ranges.len());
+                assert_eq!(answer.status, status, "{row}");
+                match status {
+                    200 => assert!(answer.body == behind.bytes, "{row}"),
+                    206 => assert!(answer.body == behind.bytes[1..], "{row}"),
+                    _ => assert_eq!(answer.code(), "head-too-large", "{row}"),
+                }
+                assert!(server.get(&target, &server.bob).body == beside, "{row}");
             }
-            assert!(server.get(&target, &server.bob).body == bytes);
         }
+        let grown = resident().saturating_sub(before);
+        assert!(grown < 64 << 20, "{}: {grown}", door.name);
     }
-    let grown = resident().saturating_sub(before);
-    assert!(grown < 64 << 20, "{grown}");
 }

@@ -8,9 +8,9 @@ use std::{
     time::Duration,
 };
 
-use crate::support::{
-    Server,
-    server::{content, request},
+use crate::{
+    doors::{Behind, DOORS, House},
+    support::{Server, server::content},
 };
 
 /// Changes an object in place and leaves its mode as the store made it: the content alone has to
@@ -52,8 +52,8 @@ fn fifo(path: &Path) {
 /// Keeps I4: damaged before the request, not one byte is sent, by whichever door.
 #[test]
 fn a_damaged_object_yields_no_byte() {
-    let server = Server::start();
-    let session = server.session(&[&server.alice]);
+    let house = House::new();
+    let server = house.server();
     let outside = server.data().join("outside");
     let damages: [ObjectDamage<'_>; 9] = [
         ("a symlink to the same bytes", &|object, bytes| {
@@ -89,10 +89,12 @@ fn a_damaged_object_yields_no_byte() {
             flip_bit(object, bytes.len() as u64 - 1);
         }),
     ];
-    for (n, (what, damage)) in (10_u32..).zip(damages) {
-        let bytes = content(700_000, n);
-        let target = server.attach(&session, &format!("f{n}"), &bytes);
-        damage(&server.object(&bytes), &bytes);
+    let rows = damages
+        .iter()
+        .flat_map(|row| DOORS.iter().map(move |door| (row, door)));
+    for (n, ((what, damage), door)) in (10_u32..).zip(rows) {
+        let behind = house.open(door, &format!("f{n}"), &content(700_000, n));
+        damage(&server.object(&behind.bytes), &behind.bytes);
         for range in [
             "bytes=0-",
             "bytes=0-0",
@@ -101,15 +103,14 @@ fn a_damaged_object_yields_no_byte() {
             "none",
         ] {
             for method in ["GET", "HEAD"] {
-                let token = Some(server.alice.token.as_str());
-                let octets = request(method, &target, token, &[("Range", range)], None);
-                let answer = server.connect().ask(&octets);
-                assert_eq!(answer.status, 500, "{what}: {method} {range}");
+                let answer = behind.ask(server, method, &[("Range", range)]);
+                let row = format!("{} {what}: {method} {range}", door.name);
+                assert_eq!(answer.status, 500, "{row}");
                 if method == "GET" {
-                    assert_eq!(answer.code(), "integrity", "{what}: {range}");
+                    assert_eq!(answer.code(), "integrity", "{row}");
                 }
-                assert_eq!(answer.field("repr-digest"), None, "{what}");
-                assert_eq!(answer.field("etag"), None, "{what}");
+                assert_eq!(answer.field("repr-digest"), None, "{row}");
+                assert_eq!(answer.field("etag"), None, "{row}");
             }
         }
     }
@@ -123,35 +124,32 @@ fn a_damaged_object_yields_no_byte() {
 /// Keeps I4: good when it was asked for, damaged before the next request.
 #[test]
 fn a_bit_flipped_between_two_downloads_is_seen_by_the_second() {
-    let server = Server::start();
-    let session = server.session(&[&server.alice]);
-    let bytes = content(1 << 20, 20);
-    let target = server.attach(&session, "a", &bytes);
-    assert_eq!(server.get(&target, &server.alice).status, 200);
-    flip_bit(&server.object(&bytes), 900_000);
-    let answer = server.get(&target, &server.alice);
-    assert_eq!(
-        (answer.status, answer.code()),
-        (500, "integrity".to_owned())
-    );
+    let house = House::new();
+    for (n, door) in (20..).zip(&DOORS) {
+        let behind = house.open(door, "a", &content(1 << 20, n));
+        assert_eq!(behind.get(house.server()).status, 200, "{}", door.name);
+        flip_bit(&house.server().object(&behind.bytes), 900_000);
+        let answer = behind.get(house.server());
+        assert_eq!(
+            (answer.status, answer.code()),
+            (500, "integrity".to_owned()),
+            "{}",
+            door.name
+        );
+    }
 }
 
 /// Large enough that most of it has not left when its start has been read.
 const LONG: usize = 32 << 20;
 
 /// Starts a download and reads its first bytes, so that it is verified and under way.
-fn under_way(server: &Server, target: &str) -> (crate::support::Client, Vec<u8>) {
+fn under_way(server: &Server, behind: &Behind) -> (crate::support::Client, Vec<u8>) {
     let mut client = server.connect();
-    let token = Some(server.alice.token.as_str());
-    client
-        .send(&request("GET", target, token, &[], None))
-        .unwrap();
+    client.send(&behind.request("GET", &[])).unwrap();
     let head = client.read_head();
     assert_eq!(head.status, 200);
-    assert_eq!(
-        head.field("content-length"),
-        Some(LONG.to_string().as_str())
-    );
+    let length = behind.bytes.len().to_string();
+    assert_eq!(head.field("content-length"), Some(length.as_str()));
     let start = client.read_body(100_000);
     (client, start)
 }
@@ -159,8 +157,8 @@ fn under_way(server: &Server, target: &str) -> (crate::support::Client, Vec<u8>)
 /// Keeps I4: the connection is cut before the first wrong byte, and the client can tell (I03).
 #[test]
 fn i03_a_medium_that_changes_under_a_transfer_cuts_it_before_the_first_wrong_byte() {
-    let server = Server::start();
-    let session = server.session(&[&server.alice]);
+    let house = House::new();
+    let server = house.server();
     let damages: [TransferDamage<'_>; 3] = [
         ("a bit flipped", &|object| {
             flip_bit(object, LONG as u64 - 70_000);
@@ -175,37 +173,48 @@ fn i03_a_medium_that_changes_under_a_transfer_cuts_it_before_the_first_wrong_byt
             });
         }),
     ];
-    for (n, (what, damage)) in (30_u32..).zip(damages) {
-        let bytes = content(LONG, n);
-        let target = server.attach(&session, &format!("f{n}"), &bytes);
-        let (mut client, mut got) = under_way(&server, &target);
-        damage(&server.object(&bytes));
+    let rows = damages
+        .iter()
+        .flat_map(|row| DOORS.iter().map(move |door| (row, door)));
+    for (n, ((what, damage), door)) in (30_u32..).zip(rows) {
+        let behind = house.open(door, &format!("f{n}"), &content(LONG, n));
+        let (mut client, mut got) = under_way(server, &behind);
+        damage(&server.object(&behind.bytes));
         got.extend(client.read_to_end());
-        assert!(got.len() < LONG, "{what}: {} of {LONG}", got.len());
+        let (row, all) = (format!("{} {what}", door.name), &behind.bytes);
+        assert!(got.len() < all.len(), "{row}: {} bytes", got.len());
         assert!(
-            got == bytes[..got.len()],
-            "{what}: every byte that came is right"
+            got == all[..got.len()],
+            "{row}: every byte that came is right"
         );
-        let again = server.get(&target, &server.alice);
-        assert_eq!(again.status, 500, "{what}: the next one is refused");
+        assert_eq!(
+            behind.get(server).status,
+            500,
+            "{row}: the next one is refused"
+        );
     }
 }
 
 /// Keeps I2 and I4: the descriptor that was verified is the one that is read (I02).
 #[test]
 fn i02_an_object_replaced_under_a_transfer_changes_nothing_of_it() {
-    let server = Server::start();
-    let session = server.session(&[&server.alice]);
-    let bytes = content(LONG, 40);
-    let target = server.attach(&session, "a", &bytes);
-    let (mut client, mut got) = under_way(&server, &target);
-    let object = server.object(&bytes);
-    let other = server.data().join("other");
-    fs::write(&other, content(LONG, 41)).unwrap();
-    fs::rename(&other, &object).unwrap();
-    got.extend(client.read_body(LONG - got.len()));
-    assert!(got == bytes, "the transfer ends with what it began");
-    assert_eq!(server.get(&target, &server.alice).code(), "integrity");
+    let house = House::new();
+    let server = house.server();
+    for (n, door) in (50..).zip(&DOORS) {
+        let behind = house.open(door, "a", &content(LONG, n));
+        let (mut client, mut got) = under_way(server, &behind);
+        let object = server.object(&behind.bytes);
+        let other = server.data().join("other");
+        fs::write(&other, content(LONG, 49)).unwrap();
+        fs::rename(&other, &object).unwrap();
+        got.extend(client.read_body(behind.bytes.len() - got.len()));
+        assert!(
+            got == behind.bytes,
+            "{}: it ends with what it began",
+            door.name
+        );
+        assert_eq!(behind.get(server).code(), "integrity", "{}", door.name);
+    }
 }
 
 /// Keeps I4: rewriting in a loop, every download is whole and right, or no download (I02).

@@ -22,6 +22,8 @@ mod attachments;
 mod connections;
 mod coverage;
 mod damage;
+mod doors;
+mod downloads;
 mod events;
 mod fence;
 mod fields;

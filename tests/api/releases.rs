@@ -19,16 +19,25 @@ use crate::{
 };
 
 /// A server with a workspace, and a session of alice's in it.
-struct Scene {
-    server: Server,
-    session: String,
+pub(crate) struct Scene {
+    pub(crate) server: Server,
+    /// Its handle.
+    pub(crate) session: String,
     workspace: tempfile::TempDir,
 }
 
 impl Scene {
     /// With a gate that a report holds open.
     fn new() -> Self {
-        let scene = Self::with(Mode::WhenProven);
+        Self::proven(Options::default())
+    }
+
+    /// As the options say otherwise, with a gate that a report holds open.
+    pub(crate) fn proven(options: Options) -> Self {
+        let scene = Self::of(Options {
+            gate: Mode::WhenProven,
+            ..options
+        });
         let made_at = scene.server.clock.now().as_millis() / 1000;
         let held = scene.server.parts.roots.named("ws").unwrap();
         let facts = held.facts().unwrap();
@@ -66,11 +75,17 @@ impl Scene {
     }
 
     fn with(gate: Mode) -> Self {
+        Self::of(Options {
+            gate,
+            ..Options::default()
+        })
+    }
+
+    fn of(options: Options) -> Self {
         let workspace = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let server = Server::with(&Options {
             roots: vec![("ws", workspace.path().to_owned())],
-            gate,
-            ..Options::default()
+            ..options
         });
         let form = json!({"owners": [server.alice.who.id], "cwd": workspace.path()});
         let made = server.post("/v1/sessions", &server.host, &form);
@@ -87,7 +102,7 @@ impl Scene {
         self.workspace.path()
     }
 
-    fn file(&self, path: &str, content: &[u8]) {
+    pub(crate) fn file(&self, path: &str, content: &[u8]) {
         let path = self.root().join(path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, content).unwrap();
@@ -118,12 +133,12 @@ impl Scene {
     }
 
     /// Declares one path and asks for it.
-    fn ask_for(&self, path: &str) -> Answer {
+    pub(crate) fn ask_for(&self, path: &str) -> Answer {
         let seq = self.present(&json!([{ "path": path }]));
         self.release(seq)
     }
 
-    fn decide(&self, who: &Person, ask: &Value, decision: &str) -> Answer {
+    pub(crate) fn decide(&self, who: &Person, ask: &Value, decision: &str) -> Answer {
         let target = format!(
             "/v1/sessions/{}/releases/{}/decision",
             self.session,

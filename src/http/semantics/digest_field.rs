@@ -83,17 +83,23 @@ pub fn wish_legacy<'a>(lines: impl IntoIterator<Item = &'a [u8]>) -> Wish {
     Wish::Unstated
 }
 
-/// Reads `q=0.5`: zero in any of its spellings is a refusal.
+/// Reads `q=0.5`: zero in any of its spellings is a refusal, and what is more than one, or has more
+/// than three decimals, says nothing.
 fn weigh(parameter: &[u8]) -> Wish {
     let [b'q' | b'Q', b'=', value @ ..] = parameter else {
         return Wish::Unstated;
     };
-    let sound = matches!(value, [b'0' | b'1'] | [b'0' | b'1', b'.', ..])
-        && value.iter().skip(2).all(u8::is_ascii_digit);
-    match sound {
-        false => Wish::Unstated,
-        true if value.iter().all(|&b| matches!(b, b'0' | b'.')) => Wish::Unwanted,
-        true => Wish::Wanted,
+    let (whole, decimals) = match value {
+        [whole] => (whole, &[][..]),
+        [whole, b'.', decimals @ ..] if decimals.len() <= 3 => (whole, decimals),
+        _ => return Wish::Unstated,
+    };
+    let is_zero = decimals.iter().all(|&b| b == b'0');
+    match whole {
+        b'0' if is_zero => Wish::Unwanted,
+        b'0' if decimals.iter().all(u8::is_ascii_digit) => Wish::Wanted,
+        b'1' if is_zero => Wish::Wanted,
+        _ => Wish::Unstated,
     }
 }
 
@@ -200,7 +206,14 @@ mod tests {
             ("SHA-256;q=0.3,sha;q=1", Wish::Wanted),
             ("SHA-256;q=0", Wish::Unwanted),
             ("SHA-256; q=0.000", Wish::Unwanted),
+            ("SHA-256;q=1.000", Wish::Wanted),
+            ("SHA-256;q=0.001", Wish::Wanted),
             ("SHA-256;q=x", Wish::Unstated),
+            ("SHA-256;q=1.5", Wish::Unstated),
+            ("SHA-256;q=2", Wish::Unstated),
+            ("SHA-256;q=0.0001", Wish::Unstated),
+            ("SHA-256;q=0.x", Wish::Unstated),
+            ("SHA-256;q=", Wish::Unstated),
             ("MD5;q=0.3", Wish::Unstated),
             ("", Wish::Unstated),
         ] {

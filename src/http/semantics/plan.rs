@@ -108,6 +108,9 @@ pub fn plan(verb: Verb, request: &HeaderMap, object: &Object<'_>) -> Plan {
             set(&mut plan.fields, header::CONTENT_LENGTH, range.len());
             let place = content_range(range, object.len.get());
             set(&mut plan.fields, header::CONTENT_RANGE, place);
+            if range.len() == object.len.get() {
+                content_digest(request, object, &mut plan);
+            }
             plan.content = Content::One(range);
             plan
         }
@@ -128,13 +131,17 @@ fn whole(verb: Verb, request: &HeaderMap, object: &Object<'_>, tag: EntityTag) -
     set(&mut plan.fields, header::CONTENT_LENGTH, object.len.get());
     if verb == Verb::Get {
         plan.content = Content::Whole;
-        // Content and representation are one here. A part's digest would have to be computed before
-        // its first byte, and HEAD has no content.
-        if wish(lines(request, &WANT_CONTENT_DIGEST)) == Wish::Wanted {
-            set(&mut plan.fields, CONTENT_DIGEST, repr_digest(object.digest));
-        }
+        content_digest(request, object, &mut plan);
     }
     plan
+}
+
+/// The content's own digest, for those who ask, where content and representation are one. A part's
+/// would have to be computed before its first byte, and HEAD has no content.
+fn content_digest(request: &HeaderMap, object: &Object<'_>, plan: &mut Plan) {
+    if wish(lines(request, &WANT_CONTENT_DIGEST)) == Wish::Wanted {
+        set(&mut plan.fields, CONTENT_DIGEST, repr_digest(object.digest));
+    }
 }
 
 /// 206 in several parts, or `None` where the framing would cost more than the file.
