@@ -47,7 +47,9 @@ fn pass(mut client: TcpStream, server: &str, hurt: Hurt, times: usize, downloads
     let mut upstream = TcpStream::connect(server).unwrap();
     let mut request = head(&mut client);
     let line = String::from_utf8_lossy(&request);
-    let is_download = line.contains("/attachments/") || line.starts_with("GET /d/");
+    let is_download = ["/attachments/", "/content ", "GET /d/"]
+        .iter()
+        .any(|part| line.contains(part));
     // One request a connection, so that the end of an answer is the end of the connection.
     let at = request.windows(2).position(|w| w == b"\r\n").unwrap() + 2;
     request.splice(at..at, b"Connection: close\r\n".iter().copied());

@@ -23,6 +23,7 @@ mod skip;
 mod wire;
 
 mod bundles;
+mod doors;
 mod judges;
 mod names;
 mod nginx;

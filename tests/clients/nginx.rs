@@ -12,6 +12,7 @@ use std::{
 use holdfast::model::Digest;
 
 use crate::{
+    doors::{DOORS, House},
     has,
     program::{Home, Server},
     proxy::{Hurt, Proxy},
@@ -132,8 +133,7 @@ fn has_nginx() -> bool {
 }
 
 struct Scene {
-    home: Home,
-    server: Server,
+    house: House,
     direct: String,
     admin: String,
     target: String,
@@ -142,34 +142,35 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        let home = Home::new();
+        Self::start(&["--no-prove"])
+    }
+
+    /// With the workspace proven, so that receipts can be had.
+    fn proven() -> Self {
+        Self::start(&[])
+    }
+
+    fn start(options: &[&str]) -> Self {
         let (direct, admin) = (
             format!("127.0.0.1:{}", free_port()),
             format!("127.0.0.1:{}", free_port()),
         );
-        let mut command = home.command(&["--json", "up", "--no-prove", "--listen", &direct]);
-        command
-            .env("HOLDFAST_PUBLIC_URL", format!("http://{NAME}"))
-            .env("HOLDFAST_ADMIN", &admin);
-        let server = Server::start(command, home.path().join("up.log"));
+        let house = House::new(|home| {
+            let mut command = home.command(&["up", "--json", "--listen", &direct]);
+            command
+                .args(options)
+                .env("HOLDFAST_PUBLIC_URL", format!("http://{NAME}"))
+                .env("HOLDFAST_ADMIN", &admin);
+            Server::start(command, home.path().join("up.log"))
+        });
         let mut content = vec![0; SIZE];
         for (index, word) in content.chunks_exact_mut(8).enumerate() {
             let mixed = (index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             word.copy_from_slice(&mixed.to_le_bytes());
         }
-        let file = home.file("large.bin", &content);
-        let session = server.text("session");
-        let put = ["put", "--session", session, "--reference"];
-        home.json(&[&put[..], &[file.to_str().unwrap()]].concat());
-        let target = format!(
-            "/v1/sessions/{session}/attachments/sha256:{}",
-            Digest::of(&content)
-        );
-        let bearer = format!("Authorization: Bearer {}\n", server.text("token"));
-        home.file("bearer", bearer.as_bytes());
+        let target = house.open(&DOORS[0], "large.bin", &content);
         Self {
-            home,
-            server,
+            house,
             direct,
             admin,
             target,
@@ -179,7 +180,7 @@ impl Scene {
 
     fn object(&self) -> PathBuf {
         let hex = Digest::of(&self.content).to_string();
-        let objects = self.home.data().join("data/objects/sha256");
+        let objects = self.house.home.data().join("data/objects/sha256");
         objects.join(hex.get(..2).unwrap()).join(hex)
     }
 
@@ -192,7 +193,7 @@ impl Scene {
         let mut head = format!(
             "GET {} HTTP/1.1\r\nHost: {NAME}\r\nAuthorization: Bearer {}\r\n",
             self.target,
-            self.server.text("token")
+            self.house.token()
         );
         for field in fields {
             head.push_str(field);
@@ -240,161 +241,76 @@ fn seen(answer: &wire::Answer) -> (u16, Vec<(String, String)>, Vec<u8>) {
     (answer.status, fields, body)
 }
 
-/// A method, a target, a token, fields, and the status of the answer.
-type Row<'a> = (&'a str, &'a str, Option<&'a str>, Vec<String>, u16);
+/// A method, fields, and the status of the answer.
+type Row<'a> = (&'a str, &'a [&'a str], u16);
 
-/// The matrix of downloads: the same status, fields and octets, whatever stands between.
+/// The matrix of downloads by every door: the same status, fields and octets, whatever stands between.
 #[test]
-#[expect(clippy::too_many_lines, reason = "one row per kind of answer")]
 fn the_answers_through_nginx_are_the_answers() {
     if !has_nginx() {
         return;
     }
-    let scene = Scene::new();
-    let token = scene.server.text("token").to_owned();
+    let scene = Scene::proven();
     let proxies =
-        ["on", "off"].map(|buffering| Nginx::start(&scene.home, &scene.direct, buffering));
-    let tag = format!("\"{}\"", Digest::of(&scene.content));
-    let absent = scene.target.replace(
-        &Digest::of(&scene.content).to_string(),
-        &Digest::of(b"x").to_string(),
-    );
-    let form = serde_json::json!({
-        "session": scene.server.text("session"),
-        "attachmentId": format!("sha256:{}", Digest::of(&scene.content)),
-        "uses": 9,
-    });
-    let json = "Content-Type: application/json";
-    let made = wire::request(
-        &scene.direct,
-        "POST",
-        "/v1/tickets",
-        Some(&token),
-        &[json],
-        form.to_string().as_bytes(),
-    );
-    let held = made.json()["href"].as_str().unwrap().to_owned();
-    let me = Some(token.as_str());
-    let rows: Vec<Row<'_>> = vec![
-        ("GET", &scene.target, me, vec![], 200),
-        ("HEAD", &scene.target, me, vec![], 200),
-        (
-            "GET",
-            &scene.target,
-            me,
-            vec!["Range: bytes=0-0".into()],
-            206,
-        ),
-        (
-            "GET",
-            &scene.target,
-            me,
-            vec!["Range: bytes=1000000-".into()],
-            206,
-        ),
-        (
-            "GET",
-            &scene.target,
-            me,
-            vec!["Range: bytes=-5".into()],
-            206,
-        ),
-        (
-            "GET",
-            &scene.target,
-            me,
-            vec!["Range: bytes=0-9,100-109,-3".into()],
-            206,
-        ),
-        (
-            "GET",
-            &scene.target,
-            me,
-            vec!["Range: lines=1-2".into(), "Want-Digest: sha-256".into()],
-            200,
-        ),
-        (
-            "GET",
-            &scene.target,
-            me,
-            vec!["Range: bytes=99999999-".into()],
-            416,
-        ),
-        (
-            "GET",
-            &scene.target,
-            me,
-            vec!["Range: bytes=5-9".into(), format!("If-Range: {tag}")],
-            206,
-        ),
-        (
-            "GET",
-            &scene.target,
-            me,
-            vec!["Range: bytes=5-9".into(), "If-Range: \"x\"".into()],
-            200,
-        ),
-        (
-            "GET",
-            &scene.target,
-            me,
-            vec![format!("If-None-Match: {tag}")],
-            304,
-        ),
-        (
-            "HEAD",
-            &scene.target,
-            me,
-            vec![format!("If-None-Match: {tag}")],
-            304,
-        ),
-        (
-            "GET",
-            &scene.target,
-            me,
-            vec!["If-Match: \"x\"".into()],
-            412,
-        ),
-        (
-            "GET",
-            &scene.target,
-            me,
-            vec!["Accept-Encoding: gzip".into()],
-            200,
-        ),
-        ("GET", &scene.target, None, vec![], 401),
-        ("GET", &absent, me, vec![], 404),
-        (
-            "GET",
-            &absent,
-            me,
-            vec!["Sec-Fetch-Mode: navigate".into()],
-            404,
-        ),
-        ("DELETE", &scene.target, me, vec![], 405),
-        ("OPTIONS", &scene.target, me, vec![], 204),
-    ];
-    for (method, target, token, fields, status) in &rows {
-        let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
-        let ask = |address: &str| wire::request(address, method, target, *token, &fields, b"");
+        ["on", "off"].map(|buffering| Nginx::start(&scene.house.home, &scene.direct, buffering));
+    let same = |method: &str, target: &str, token, fields: &[&str], status| {
+        let ask = |address: &str| wire::request(address, method, target, token, fields, b"");
         let direct = ask(&scene.direct);
-        assert_eq!(direct.status, *status, "{method} {fields:?}");
+        assert_eq!(direct.status, status, "{method} {target} {fields:?}");
         for proxy in &proxies {
             let through = ask(&proxy.address);
             assert!(
                 seen(&through) == seen(&direct),
-                "{method} {fields:?}: {:?} {:?}",
+                "{method} {target} {fields:?}: {:?} {:?}",
                 through.head,
                 direct.head
             );
         }
-    }
-    for fields in [&[][..], &["Range: bytes=7-"]] {
-        let direct = wire::get(&scene.direct, &held, None, fields);
-        assert!(direct.status < 300);
-        for proxy in &proxies {
-            let through = wire::get(&proxy.address, &held, None, fields);
-            assert!(seen(&through) == seen(&direct), "{fields:?}");
+    };
+    let tag = format!("\"{}\"", Digest::of(&scene.content));
+    let (known, resumed) = (format!("If-None-Match: {tag}"), format!("If-Range: {tag}"));
+    let rows: &[Row<'_>] = &[
+        ("GET", &[], 200),
+        ("HEAD", &[], 200),
+        ("HEAD", &["Range: bytes=0-9"], 200),
+        ("GET", &["Range: bytes=0-0"], 206),
+        ("GET", &["Range: bytes=1000000-"], 206),
+        ("GET", &["Range: bytes=-5"], 206),
+        ("GET", &["Range: bytes=0-9,100-109,-3"], 206),
+        ("GET", &["Range: lines=1-2", "Want-Digest: sha-256"], 200),
+        (
+            "GET",
+            &["Range: bytes=5-9", "Want-Repr-Digest: sha-256=0"],
+            206,
+        ),
+        ("GET", &["Range: bytes=99999999-"], 416),
+        ("GET", &["Range: bytes=5-9", &resumed], 206),
+        ("GET", &["Range: bytes=5-9", "If-Range: \"x\""], 200),
+        ("GET", &[&known], 304),
+        ("HEAD", &[&known], 304),
+        ("GET", &["If-Match: \"x\""], 412),
+        ("GET", &["Accept-Encoding: gzip"], 200),
+        ("GET", &["Accept-Encoding: gzip", "Range: bytes=7-"], 206),
+        ("DELETE", &[], 405),
+        ("OPTIONS", &[], 204),
+    ];
+    for door in &DOORS {
+        let target = scene.house.open(door, "large.bin", &scene.content);
+        let token = Some(scene.house.token()).filter(|_| door.needs_token);
+        for (method, fields, status) in rows {
+            same(method, &target, token, fields, *status);
+        }
+        // Where nothing is, and where nothing is for this caller.
+        let (before, last) = target.split_at(target.len() - 9);
+        let absent = format!(
+            "{before}{}",
+            last.replace(|c: char| c.is_ascii_hexdigit(), "0")
+        );
+        for fields in [&[][..], &["Sec-Fetch-Mode: navigate"]] {
+            same("GET", &absent, token, fields, 404);
+            if door.needs_token {
+                same("GET", &target, None, fields, 401);
+            }
         }
     }
 }
@@ -407,7 +323,7 @@ fn damage_under_way_reaches_the_client_as_a_short_answer() {
     }
     for buffering in ["on", "off"] {
         let scene = Scene::new();
-        let nginx = Nginx::start(&scene.home, &scene.direct, buffering);
+        let nginx = Nginx::start(&scene.house.home, &scene.direct, buffering);
         let (mut stream, head) = scene.open(&nginx.address, &[]);
         assert!(
             head.contains(&format!("Content-Length: {SIZE}"))
@@ -434,7 +350,7 @@ fn damage_under_way_reaches_the_client_as_a_short_answer() {
         let again = wire::get(
             &nginx.address,
             &scene.target,
-            Some(scene.server.text("token")),
+            Some(scene.house.token()),
             &[],
         );
         assert_eq!(again.status, 500, "{buffering}");
@@ -449,7 +365,7 @@ fn a_client_that_hangs_up_behind_the_proxy_ends_its_transfer() {
     }
     let scene = Scene::new();
     for (nth, buffering) in ["on", "off"].into_iter().enumerate() {
-        let nginx = Nginx::start(&scene.home, &scene.direct, buffering);
+        let nginx = Nginx::start(&scene.house.home, &scene.direct, buffering);
         let (mut stream, _) = scene.open(&nginx.address, &[]);
         stream.read_exact(&mut [0; 1000]).unwrap();
         drop(stream);
@@ -476,11 +392,8 @@ fn curl_and_wget_go_on_through_nginx_where_they_were_cut() {
     }
     let scene = Scene::new();
     for buffering in ["on", "off"] {
-        let nginx = Nginx::start(&scene.home, &scene.direct, buffering);
-        let bearer = format!(
-            "--header=Authorization: Bearer {}",
-            scene.server.text("token")
-        );
+        let nginx = Nginx::start(&scene.house.home, &scene.direct, buffering);
+        let bearer = format!("--header=Authorization: Bearer {}", scene.house.token());
         let host = format!("Host: {NAME}");
         let wget_host = format!("--header={host}");
         let programs: [(&str, Vec<&str>); 2] = [
@@ -502,15 +415,15 @@ fn curl_and_wget_go_on_through_nginx_where_they_were_cut() {
                 Command::new(program)
                     .args(arguments)
                     .arg(&url)
-                    .current_dir(scene.home.path())
-                    .env("HOME", scene.home.path())
+                    .current_dir(scene.house.home.path())
+                    .env("HOME", scene.house.home.path())
                     .env_remove("http_proxy")
                     .status()
                     .unwrap()
                     .success()
             });
             assert_eq!(tries, Some(3), "{program} {buffering}");
-            let out = scene.home.path().join("out.bin");
+            let out = scene.house.home.path().join("out.bin");
             assert!(
                 std::fs::read(&out).unwrap() == scene.content,
                 "{program} {buffering}"
