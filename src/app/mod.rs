@@ -24,6 +24,7 @@ use std::{
     net::SocketAddr,
     os::fd::AsFd as _,
     sync::{Arc, OnceLock},
+    time::Duration,
 };
 
 use rustix::fs::AtFlags;
@@ -62,11 +63,15 @@ use crate::{
         local::{LocalOptions, LocalStore},
         verified::Verifier,
     },
-    transfer::{Attachments, HeldRoot, HostIdentity, Parts, Pools, Roots, live::LiveOptions},
+    transfer::{
+        Attachments, HeldRoot, HostIdentity, Parts, Pools, Roots, live::LiveOptions, release,
+    },
 };
 
 /// The name of the owner-only socket in the data directory.
 pub const SOCKET: &str = "control.sock";
+/// How often releases whose time is over are looked for.
+const TIDY: Duration = Duration::from_mins(1);
 
 /// Why the parts could not be built or served.
 #[derive(Debug, Error)]
@@ -237,7 +242,6 @@ impl Service {
         }
         let store: Arc<dyn Store> =
             Arc::new(LocalStore::open(&opened.data, LocalOptions::default())?);
-        settled::look(&control, &*store)?;
         let sources = Arc::new(Sources::new(Arc::new(NativeJournal::new(
             Arc::clone(&control),
             limits.journal.clone(),
@@ -283,6 +287,8 @@ impl Service {
             journal,
             clock,
         });
+        release::recover(&parts);
+        settled::look(&parts.control, &*parts.store)?;
         let hosts = AllowedHosts::with(names(config).iter().map(String::as_str))?;
         let homes = std::mem::take(&mut opened.homes);
         let service = Self {
@@ -434,13 +440,19 @@ impl Service {
                 }
             }
         };
+        let tidying = async {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = tidy(&self.parts) => {}
+            }
+        };
         let live = Arc::clone(self.app.live());
         let streams = async {
             stop.cancelled().await;
             // What waits ends now, and no stream holds the drain up.
             live.dispose();
         };
-        let (drained, _commands, (), (), ()) = tokio::join!(
+        let (drained, _commands, (), (), (), ()) = tokio::join!(
             server::serve(
                 public,
                 Public::new(self.app.clone()),
@@ -458,6 +470,7 @@ impl Service {
             admin,
             streams,
             certificate,
+            tidying,
         );
         if drained.cut > 0 {
             tracing::warn!(
@@ -513,4 +526,19 @@ fn names(config: &Config) -> Vec<String> {
 
 fn processors() -> usize {
     std::thread::available_parallelism().map_or(2, std::num::NonZero::get)
+}
+/// Ends the releases whose time is over, now and then, and clears away what they kept.
+async fn tidy(parts: &Arc<Parts>) {
+    loop {
+        tokio::time::sleep(TIDY).await;
+        let own = Arc::clone(parts);
+        if let Err(error) = parts
+            .pools
+            .store
+            .run_in_turn(move || release::tidy(&own))
+            .await
+        {
+            tracing::warn!(%error, "what ended is cleared away later");
+        }
+    }
 }

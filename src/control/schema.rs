@@ -8,7 +8,7 @@ const APPLICATION_ID: i32 = 0x4866_4462;
 /// The migrations in order. The schema of a database is the number of those applied.
 ///
 /// Never edit one that was released: add another. All missing ones are applied in one transaction.
-const MIGRATIONS: &[&str] = &[INITIAL, RIGHTS];
+const MIGRATIONS: &[&str] = &[INITIAL, RIGHTS, CLAIMS];
 
 /// Names and digests: a handle or principal id is stored as its text, a digest as its 32 bytes,
 /// a time as milliseconds since the epoch, an absent name as the empty text.
@@ -231,6 +231,19 @@ CREATE TABLE permissions (
     held TEXT,
     revision INTEGER NOT NULL
 ) STRICT;
+";
+
+/// What may lie in the store without anybody who needs it.
+const CLAIMS: &str = "
+-- Content that is about to be committed for a release, and content of asks that ended: each row is
+-- gone when something else needs the content or the store no longer has it. ended: nobody commits it
+-- any more.
+CREATE TABLE unclaimed (
+    id INTEGER PRIMARY KEY,
+    digest BLOB NOT NULL CHECK (length(digest) = 32),
+    ended INTEGER NOT NULL
+) STRICT;
+CREATE INDEX unclaimed_ended ON unclaimed (ended, id);
 ";
 
 /// Brings an open database to the latest schema, in one transaction. `fresh` is run in it when the

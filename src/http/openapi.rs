@@ -44,6 +44,7 @@ use super::{
         streams::acknowledge,
         uploads::receive,
         attachments::download,
+        deliverables::present,
         deliverables::release,
         deliverables::explain,
         releases::list,

@@ -165,6 +165,9 @@ pub struct Facts {
     /// Which part of the request is meant, or what is wrong with it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Which of several files is meant, from 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub index: Option<usize>,
     /// The kind of refusal, where a code has several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub class: Option<&'static str>,
@@ -724,6 +727,11 @@ impl Problem {
             T::Gate { closed, .. } => Self::of_gate(*closed),
             T::NameDenied { pattern } => Self::name_denied(pattern),
             T::NobodyAsked => Self::new(Code::PolicyNever),
+            T::File { index, source } => {
+                let mut problem = Self::of(source);
+                problem.0.facts.index = Some(*index);
+                problem
+            }
             T::Pinned(error) => Self::of_pinned(error),
             T::Ledger(error) => Self::of_ledger(error),
             T::Settle(error) => Self::of_settle(error),

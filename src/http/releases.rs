@@ -48,6 +48,8 @@ pub(super) struct ReleaseBody {
     asked_by: String,
     /// When the question was put.
     asked_at: i64,
+    /// From when on whoever shows it should remind somebody: four fifths of its time are over.
+    remind_at: i64,
     /// When it ends without an answer; the copy is then no longer kept.
     expires_at: i64,
     /// What may be decided.
@@ -73,6 +75,7 @@ impl ReleaseBody {
             pinned_at: draft.pinned_at.as_millis(),
             asked_by: draft.asked_by.to_string(),
             asked_at: ask.asked_at.as_millis(),
+            remind_at: ask.remind_at().as_millis(),
             expires_at: ask.expires_at.as_millis(),
             choices: [Decision::AllowedOnce.as_str(), Decision::Rejected.as_str()],
         }

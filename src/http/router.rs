@@ -171,6 +171,7 @@ fn rows() -> Vec<Row> {
             Scope::Attachment,
         )
         .get(attachments::download),
+        row("/v1/sessions/{session}/deliverables", Scope::Session).post(deliverables::present),
         row(
             "/v1/sessions/{session}/deliverables/{generation}/{seq}/{index}/release",
             Scope::Deliverable,

@@ -23,6 +23,9 @@ pub enum LedgerError {
         /// What they may hold.
         limit: u64,
     },
+    /// The key came with another request before.
+    #[error("the key came with another request before")]
+    KeyReused,
     /// A row is not what was written.
     #[error("the ledger is damaged: {0}")]
     Corrupt(String),

@@ -2,9 +2,14 @@ use std::{sync::Arc, time::Duration};
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::{DecideError, Draft, KIND, LedgerError, Statement};
+use super::{
+    DecideError, Draft, KIND, LedgerError, Statement,
+    again::{recall, remember},
+    claims::{self, Claims},
+};
 use crate::{
     control::{Control, ControlError, Tx},
+    journal::Once,
     model::{
         AttachmentId, ByteCount, InteractionHandle, LogGeneration, PrincipalId, ReceiptHandle, Seq,
         SessionHandle, Timestamp,
@@ -78,6 +83,15 @@ pub struct Ask {
     pub expires_at: Timestamp,
 }
 
+impl Ask {
+    /// From when on somebody should be reminded: four fifths of its time are over.
+    #[must_use]
+    pub fn remind_at(&self) -> Timestamp {
+        let (from, to) = (self.asked_at.as_millis(), self.expires_at.as_millis());
+        Timestamp::from_millis(to.saturating_sub(to.saturating_sub(from) / 5))
+    }
+}
+
 /// An answer to an ask: to one id, about exactly these bytes (I7).
 #[derive(Clone, Copy, Debug)]
 pub struct Answer {
@@ -104,6 +118,15 @@ pub struct Receipt {
     pub seal: Seal,
 }
 
+/// Content to be released, or to be asked about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// The exact copy.
+    pub draft: Draft,
+    /// Whether somebody has to decide first.
+    pub asks: bool,
+}
+
 /// What became of a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Released {
@@ -127,7 +150,7 @@ pub enum Outcome {
 /// Every call blocks; the service makes them from a bounded pool.
 #[derive(Debug)]
 pub struct Ledger {
-    control: Arc<Control>,
+    pub(super) control: Arc<Control>,
     key: Arc<SealKey>,
     host: String,
 }
@@ -139,68 +162,65 @@ impl Ledger {
         Self { control, key, host }
     }
 
-    /// Issues a receipt for content that is durable by now. Returns after it is durable too (I5).
+    /// Releases content that is durable by now, or asks about it: all of it or none, in one
+    /// transaction, which takes the `claims` back. Returns after it is durable too (I5).
+    ///
+    /// The same item with the same bytes that waits already is the same ask; one with other bytes is
+    /// withdrawn, because the file is another by now. A repeat under the same key gets what the first
+    /// got, and its claims end.
     ///
     /// # Errors
-    /// [`LedgerError::OverQuota`], [`LedgerError::NotFound`] without the session,
-    /// [`LedgerError::Control`].
-    pub fn issue(&self, draft: Draft, bounds: Bounds) -> Result<Receipt, LedgerError> {
-        let receipt = draw()?;
-        let (key, host) = (Arc::clone(&self.key), self.host.clone());
+    /// [`LedgerError::OverQuota`], [`LedgerError::TooManyAsks`], [`LedgerError::KeyReused`],
+    /// [`LedgerError::NotFound`] without the session, [`LedgerError::Control`]. The claims stand then.
+    pub fn release(
+        &self,
+        wanted: Vec<Wanted>,
+        claims: &Claims,
+        bounds: Bounds,
+        once: Option<Once>,
+    ) -> Result<Vec<Released>, LedgerError> {
+        let drawn = wanted
+            .iter()
+            .map(|_| Ok((draw()?, draw()?)))
+            .collect::<Result<Vec<_>, LedgerError>>()?;
+        let (key, host, claims) = (Arc::clone(&self.key), self.host.clone(), claims.clone());
         self.control.write(move |tx| {
-            let session = row_of(tx, draft.session)?;
+            let known = once.as_ref().map(|once| recall(tx, once)).transpose()?;
+            if let Some(known) = known.flatten() {
+                claims.end(tx)?;
+                return known.into_iter().map(|one| one.read(tx, &key)).collect();
+            }
             expire(tx)?;
-            room(tx, session, draft.bytes, bounds)?;
-            let statement = Statement {
-                receipt: ReceiptHandle::from_random(receipt),
-                host,
-                released: draft,
-                decided_by: None,
-                issued_at: tx.now(),
-            };
-            record(tx, session, statement, &key)
+            let mut all = Vec::new();
+            for (wanted, (handle, receipt)) in wanted.into_iter().zip(drawn) {
+                let receipt = ReceiptHandle::from_random(receipt);
+                let host = host.clone();
+                let draft = wanted.draft;
+                all.push(if wanted.asks {
+                    let handle = InteractionHandle::from_random(handle);
+                    Released::Asked(ask(tx, draft, handle, receipt, host, bounds)?)
+                } else {
+                    Released::Now(issue(tx, draft, receipt, host, bounds, &key)?)
+                });
+            }
+            claims.take_back(tx)?;
+            if let Some(once) = &once {
+                remember(tx, once, &all)?;
+            }
+            Ok(all)
         })
     }
 
-    /// Keeps content for a decision. The same item with the same bytes that waits already is the same
-    /// ask; one with other bytes is withdrawn, because the file is another by now.
+    /// What the request of this key got, when it was done before.
     ///
     /// # Errors
-    /// [`LedgerError::TooManyAsks`]; otherwise as [`Ledger::issue`].
-    pub fn ask(&self, draft: Draft, bounds: Bounds) -> Result<Ask, LedgerError> {
-        let (handle, receipt) = (draw()?, draw()?);
-        let host = self.host.clone();
+    /// [`LedgerError::KeyReused`], [`LedgerError::Control`], [`LedgerError::Corrupt`].
+    pub fn recalled(&self, once: &Once) -> Result<Option<Vec<Released>>, LedgerError> {
+        let (once, key) = (once.clone(), Arc::clone(&self.key));
         self.control.write(move |tx| {
-            let session = row_of(tx, draft.session)?;
-            expire(tx)?;
-            if let Some(open) = same_item(tx, session, &draft)? {
-                if open.draft.id == draft.id && open.draft.bytes == draft.bytes {
-                    return Ok(open);
-                }
-                tx.prepare_cached(
-                    "UPDATE asks SET outcome = 'withdrawn', decided_at = ?2 WHERE handle = ?1",
-                )
-                .and_then(|mut update| {
-                    update.execute(params![open.handle.to_string(), tx.now().as_millis()])
-                })
-                .map_err(ControlError::from)?;
-            }
-            room(tx, session, draft.bytes, bounds)?;
-            let open: i64 = tx
-                .prepare_cached("SELECT count(*) FROM asks WHERE session = ?1 AND outcome IS NULL")
-                .and_then(|mut count| count.query_row([session], |row| row.get(0)))
-                .map_err(ControlError::from)?;
-            if usize::try_from(open).is_ok_and(|open| open >= bounds.asks) {
-                return Err(LedgerError::TooManyAsks { most: bounds.asks });
-            }
-            let ask = Ask {
-                handle: InteractionHandle::from_random(handle),
-                asked_at: tx.now(),
-                expires_at: tx.now().after(bounds.life),
-                draft,
-            };
-            keep(tx, session, &ask, ReceiptHandle::from_random(receipt), host)?;
-            Ok(ask)
+            recall(tx, &once)?
+                .map(|known| known.into_iter().map(|one| one.read(tx, &key)).collect())
+                .transpose()
         })
     }
 
@@ -230,7 +250,10 @@ impl Ledger {
             let mut statement = parse(&found.statement)?;
             settle(&found, &statement.released, &answer, tx.now())?;
             let receipt = match answer.decision {
-                Decision::Rejected => None,
+                Decision::Rejected => {
+                    claims::ended(tx, statement.released.id.digest())?;
+                    None
+                }
                 Decision::AllowedOnce => {
                     statement.decided_by = Some(answer.who);
                     statement.issued_at = tx.now();
@@ -282,23 +305,15 @@ impl Ledger {
     /// # Errors
     /// [`LedgerError::NotFound`]; [`LedgerError::Corrupt`] when its seal no longer fits.
     pub fn receipt(&self, handle: ReceiptHandle) -> Result<Receipt, LedgerError> {
-        let found: Option<(String, Seal)> = self.control.read(|conn| {
-            conn.prepare_cached("SELECT statement, seal FROM receipts WHERE handle = ?1")
-                .and_then(|mut find| {
-                    find.query_row([handle.to_string()], |row| Ok((row.get(0)?, row.get(1)?)))
-                        .optional()
-                })
-                .map_err(ControlError::from)
-        })?;
-        let (text, seal) = found.ok_or(LedgerError::NotFound)?;
-        if !self.key.fits(KIND, text.as_bytes(), &seal) {
-            return Err(LedgerError::Corrupt(format!("the seal of {handle}")));
-        }
-        let statement = parse(&text)?;
-        if statement.receipt != handle {
-            return Err(LedgerError::Corrupt(format!("the name of {handle}")));
-        }
-        Ok(Receipt { statement, seal })
+        self.control.read(|conn| receipt(conn, handle, &self.key))
+    }
+
+    /// Ends what has waited too long. Its content is to be cleared away.
+    ///
+    /// # Errors
+    /// [`LedgerError::Control`].
+    pub fn expire(&self) -> Result<(), LedgerError> {
+        self.control.write(|tx| expire(tx))
     }
 
     /// Whether this installation sealed a statement spelled so.
@@ -377,8 +392,109 @@ fn row_of(conn: &Connection, session: SessionHandle) -> Result<i64, LedgerError>
         .ok_or(LedgerError::NotFound)
 }
 
+/// A receipt, whose seal fits.
+pub(super) fn receipt(
+    conn: &Connection,
+    handle: ReceiptHandle,
+    key: &SealKey,
+) -> Result<Receipt, LedgerError> {
+    let found: Option<(String, Seal)> = conn
+        .prepare_cached("SELECT statement, seal FROM receipts WHERE handle = ?1")
+        .and_then(|mut find| {
+            find.query_row([handle.to_string()], |row| Ok((row.get(0)?, row.get(1)?)))
+                .optional()
+        })
+        .map_err(ControlError::from)?;
+    let (text, seal) = found.ok_or(LedgerError::NotFound)?;
+    if !key.fits(KIND, text.as_bytes(), &seal) {
+        return Err(LedgerError::Corrupt(format!("the seal of {handle}")));
+    }
+    let statement = parse(&text)?;
+    if statement.receipt != handle {
+        return Err(LedgerError::Corrupt(format!("the name of {handle}")));
+    }
+    Ok(Receipt { statement, seal })
+}
+
+/// An ask, however it ended.
+pub(super) fn asked(conn: &Connection, handle: InteractionHandle) -> Result<Ask, LedgerError> {
+    conn.prepare_cached(
+        "SELECT handle, statement, asked_at, expires_at FROM asks WHERE handle = ?1",
+    )
+    .and_then(|mut find| find.query_row([handle.to_string()], ask_row).optional())
+    .map_err(ControlError::from)?
+    .map(ask_of)
+    .ok_or(LedgerError::NotFound)?
+}
+
+fn issue(
+    tx: &Tx<'_>,
+    draft: Draft,
+    receipt: ReceiptHandle,
+    host: String,
+    bounds: Bounds,
+    key: &SealKey,
+) -> Result<Receipt, LedgerError> {
+    let session = row_of(tx, draft.session)?;
+    room(tx, session, draft.bytes, bounds)?;
+    let statement = Statement {
+        receipt,
+        host,
+        released: draft,
+        decided_by: None,
+        issued_at: tx.now(),
+    };
+    record(tx, session, statement, key)
+}
+
+fn ask(
+    tx: &Tx<'_>,
+    draft: Draft,
+    handle: InteractionHandle,
+    receipt: ReceiptHandle,
+    host: String,
+    bounds: Bounds,
+) -> Result<Ask, LedgerError> {
+    let session = row_of(tx, draft.session)?;
+    if let Some(open) = same_item(tx, session, &draft)? {
+        if open.draft.id == draft.id && open.draft.bytes == draft.bytes {
+            return Ok(open);
+        }
+        tx.prepare_cached(
+            "UPDATE asks SET outcome = 'withdrawn', decided_at = ?2 WHERE handle = ?1",
+        )
+        .and_then(|mut update| {
+            update.execute(params![open.handle.to_string(), tx.now().as_millis()])
+        })
+        .map_err(ControlError::from)?;
+        claims::ended(tx, open.draft.id.digest())?;
+    }
+    room(tx, session, draft.bytes, bounds)?;
+    let open: i64 = tx
+        .prepare_cached("SELECT count(*) FROM asks WHERE session = ?1 AND outcome IS NULL")
+        .and_then(|mut count| count.query_row([session], |row| row.get(0)))
+        .map_err(ControlError::from)?;
+    if usize::try_from(open).is_ok_and(|open| open >= bounds.asks) {
+        return Err(LedgerError::TooManyAsks { most: bounds.asks });
+    }
+    let ask = Ask {
+        handle,
+        asked_at: tx.now(),
+        expires_at: tx.now().after(bounds.life),
+        draft,
+    };
+    keep(tx, session, &ask, receipt, host)?;
+    Ok(ask)
+}
+
 /// Ends what has waited too long.
 fn expire(tx: &Tx<'_>) -> Result<(), LedgerError> {
+    tx.prepare_cached(
+        "INSERT INTO unclaimed (digest, ended)
+         SELECT digest, 1 FROM asks WHERE outcome IS NULL AND expires_at <= ?1",
+    )
+    .and_then(|mut insert| insert.execute([tx.now().as_millis()]))
+    .map_err(ControlError::from)?;
     tx.prepare_cached(
         "UPDATE asks SET outcome = 'expired', decided_at = ?1
          WHERE outcome IS NULL AND expires_at <= ?1",
@@ -539,7 +655,7 @@ fn ask_of((handle, statement, asked_at, expires_at): AskRow) -> Result<Ask, Ledg
 mod tests {
     use std::{sync::Arc, time::Duration};
 
-    use super::{Answer, Ask, Bounds, Decision, Ledger, Outcome};
+    use super::{Answer, Ask, Bounds, Decision, Ledger, Outcome, Receipt, Released, Wanted};
     use crate::{
         control::{Control, ControlError},
         model::{
@@ -557,6 +673,35 @@ mod tests {
     }
 
     const WHO: PrincipalId = PrincipalId::from_random([9; 16]);
+
+    impl Bench {
+        fn release(
+            &self,
+            draft: Draft,
+            asks: bool,
+            bounds: Bounds,
+        ) -> Result<Released, LedgerError> {
+            let claims = self.ledger.claim(&[draft.id.digest()]).unwrap();
+            let wanted = vec![Wanted { draft, asks }];
+            let mut all = self.ledger.release(wanted, &claims, bounds, None)?;
+            assert_eq!(all.len(), 1);
+            Ok(all.remove(0))
+        }
+
+        fn ask(&self, draft: Draft, bounds: Bounds) -> Result<Ask, LedgerError> {
+            match self.release(draft, true, bounds)? {
+                Released::Asked(ask) => Ok(ask),
+                Released::Now(receipt) => panic!("{receipt:?}"),
+            }
+        }
+
+        fn issue(&self, draft: Draft, bounds: Bounds) -> Result<Receipt, LedgerError> {
+            match self.release(draft, false, bounds)? {
+                Released::Now(receipt) => Ok(receipt),
+                Released::Asked(ask) => panic!("{ask:?}"),
+            }
+        }
+    }
 
     fn bench() -> Bench {
         let dir = tempfile::tempdir().unwrap();
@@ -616,7 +761,7 @@ mod tests {
     #[test]
     fn a_yes_makes_a_receipt_for_exactly_the_bytes_asked_about() {
         let bench = bench();
-        let ask = bench.ledger.ask(draft(b"abc"), bounds()).unwrap();
+        let ask = bench.ask(draft(b"abc"), bounds()).unwrap();
         let waiting = bench.ledger.asks(ask.draft.session).unwrap();
         assert_eq!(waiting, std::slice::from_ref(&ask));
         let Outcome::Allowed(receipt) = bench
@@ -643,7 +788,7 @@ mod tests {
     #[test]
     fn an_answer_that_does_not_fit_changes_nothing() {
         let bench = bench();
-        let ask = bench.ledger.ask(draft(b"abc"), bounds()).unwrap();
+        let ask = bench.ask(draft(b"abc"), bounds()).unwrap();
         let yes = answer(&ask, Decision::AllowedOnce);
         let foreign = Answer {
             session: SessionHandle::from_random([4; 16]),
@@ -682,7 +827,7 @@ mod tests {
     #[test]
     fn of_many_answers_at_once_one_settles() {
         let bench = bench();
-        let ask = bench.ledger.ask(draft(b"abc"), bounds()).unwrap();
+        let ask = bench.ask(draft(b"abc"), bounds()).unwrap();
         let settled = std::thread::scope(|scope| {
             let all: Vec<_> = (0..16)
                 .map(|n| {
@@ -705,7 +850,7 @@ mod tests {
     #[test]
     fn an_ask_ends_with_its_time() {
         let bench = bench();
-        let ask = bench.ledger.ask(draft(b"abc"), bounds()).unwrap();
+        let ask = bench.ask(draft(b"abc"), bounds()).unwrap();
         bench.clock.advance(Duration::from_hours(24));
         let refused = bench.ledger.decide(answer(&ask, Decision::AllowedOnce));
         assert!(matches!(refused, Err(DecideError::Expired)), "{refused:?}");
@@ -715,10 +860,10 @@ mod tests {
     #[test]
     fn the_same_file_is_the_same_ask_and_a_changed_one_withdraws_it() {
         let bench = bench();
-        let first = bench.ledger.ask(draft(b"abc"), bounds()).unwrap();
-        let again = bench.ledger.ask(draft(b"abc"), bounds()).unwrap();
+        let first = bench.ask(draft(b"abc"), bounds()).unwrap();
+        let again = bench.ask(draft(b"abc"), bounds()).unwrap();
         assert_eq!(first, again);
-        let changed = bench.ledger.ask(draft(b"abd"), bounds()).unwrap();
+        let changed = bench.ask(draft(b"abd"), bounds()).unwrap();
         assert_ne!(first.handle, changed.handle);
         let refused = bench.ledger.decide(answer(&first, Decision::AllowedOnce));
         assert!(
@@ -732,8 +877,8 @@ mod tests {
     #[test]
     fn fr_08_two_events_do_not_share_a_decision() {
         let bench = bench();
-        let one = bench.ledger.ask(draft(b"abc"), bounds()).unwrap();
-        let two = bench.ledger.ask(other(draft(b"abc"), 8), bounds()).unwrap();
+        let one = bench.ask(draft(b"abc"), bounds()).unwrap();
+        let two = bench.ask(other(draft(b"abc"), 8), bounds()).unwrap();
         assert_ne!(one.handle, two.handle);
         let yes = answer(&one, Decision::AllowedOnce);
         bench.ledger.decide(yes).unwrap();
@@ -745,25 +890,22 @@ mod tests {
     fn a_session_has_so_many_asks_and_bytes() {
         let bench = bench();
         for seq in [1, 2] {
-            bench
-                .ledger
-                .ask(other(draft(b"abc"), seq), bounds())
-                .unwrap();
+            bench.ask(other(draft(b"abc"), seq), bounds()).unwrap();
         }
-        let third = bench.ledger.ask(other(draft(b"a"), 3), bounds());
+        let third = bench.ask(other(draft(b"a"), 3), bounds());
         assert!(matches!(third, Err(LedgerError::TooManyAsks { most: 2 })));
-        let large = bench.ledger.issue(draft(b"12345"), bounds());
+        let large = bench.issue(draft(b"12345"), bounds());
         assert!(matches!(
             large,
             Err(LedgerError::OverQuota { used: 6, limit: 10 })
         ));
-        bench.ledger.issue(draft(b"1234"), bounds()).unwrap();
+        bench.issue(draft(b"1234"), bounds()).unwrap();
     }
 
     #[test]
     fn a_receipt_that_was_edited_is_none() {
         let bench = bench();
-        let receipt = bench.ledger.issue(draft(b"abc"), bounds()).unwrap();
+        let receipt = bench.issue(draft(b"abc"), bounds()).unwrap();
         bench
             .control
             .write(|tx| {

@@ -8,10 +8,15 @@
 
 #![forbid(unsafe_code)]
 
+mod again;
+mod claims;
 mod error;
 mod ledger;
 mod statement;
 
+pub use claims::{Claims, Loose};
 pub use error::{DecideError, LedgerError};
-pub use ledger::{Answer, Ask, Bounds, Decision, Entry, Ledger, Outcome, Receipt, Released};
+pub use ledger::{
+    Answer, Ask, Bounds, Decision, Entry, Ledger, Outcome, Receipt, Released, Wanted,
+};
 pub use statement::{Draft, KIND, ParseStatementError, Statement, check};

@@ -1,9 +1,9 @@
 //! J2's second half: somebody says yes or no to exactly the bytes they were shown.
 
-use super::{Parts, TransferError};
+use super::{Parts, TransferError, release};
 use crate::{
     access::Principal,
-    model::{Digest, SessionHandle},
+    model::SessionHandle,
     receipt::{Answer, Ask, Outcome},
 };
 
@@ -38,17 +38,8 @@ pub async fn settle(
     let settling = move || {
         own.access.release_from_session(&caller, answer.session)?;
         let outcome = own.ledger.decide(answer)?;
-        if outcome == Outcome::Rejected {
-            forget(&own, answer.id.digest());
-        }
+        release::clear(&own);
         Ok(outcome)
     };
     parts.pools.store.run_in_turn(settling).await?
-}
-
-/// Takes content nobody may have out of the store. The decision stands whether or not that succeeds.
-fn forget(parts: &Parts, digest: Digest) {
-    if let Err(error) = parts.store.forget(digest, &mut || parts.needs(digest)) {
-        tracing::warn!(%error, "the copy of a rejected release is kept until the next collection");
-    }
 }

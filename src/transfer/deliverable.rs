@@ -1,22 +1,12 @@
-//! J2: a declared file, from the path in the log to the exact bytes somebody may have.
-//!
-//! The order is pin, hash, ask, release: what was decided on is what arrives, even when the workspace
-//! has changed since.
-
-use std::time::Instant;
+//! A declared file: where the path in the log leads, and which rules govern it. Nothing is opened here.
 
 use super::{Parts, Place, TransferError};
 use crate::{
     access::{DeliverableRef, Grant, Principal, ReadSession},
     deliverable::Target,
-    model::{
-        AttachmentId, Cancel, FileName, LogGeneration, MediaType, SaveName, Seq, SessionHandle,
-    },
+    model::{LogGeneration, Seq, SessionHandle},
     permission::{Choice, InForce},
-    pinned::{Bounds, Evidence, Kind, PinnedError},
     policy::{Asking, Decision, NameClass, Preset},
-    receipt::{self, Draft, Released},
-    spool::Spool,
 };
 
 /// Where a declared file stands in a log. Nothing else names one (I1).
@@ -35,9 +25,9 @@ pub struct Address {
 /// Everything that is known of a declared file without opening anything.
 #[derive(Debug)]
 pub struct Located {
-    grant: Grant<DeliverableRef>,
-    place: Place,
-    preset: Preset,
+    pub(super) grant: Grant<DeliverableRef>,
+    pub(super) place: Place,
+    pub(super) preset: Preset,
 }
 
 impl Located {
@@ -83,7 +73,7 @@ pub async fn locate(
 
 /// The permission a session runs under, as far as files are concerned. What a DSH home's log says of
 /// it its agents can write; there everything is asked.
-fn preset(parts: &Parts, session: &Grant<ReadSession>) -> Result<Preset, TransferError> {
+pub(super) fn preset(parts: &Parts, session: &Grant<ReadSession>) -> Result<Preset, TransferError> {
     if !parts.access.is_native(session)? {
         return Ok(Preset::ReadOnly);
     }
@@ -94,121 +84,6 @@ fn preset(parts: &Parts, session: &Grant<ReadSession>) -> Result<Preset, Transfe
         Some(Choice::DangerFullAccess) => Preset::DangerFullAccess,
         None if in_force.asks() => Preset::Custom(Asking::Ask),
         None => Preset::Custom(Asking::Never),
-    })
-}
-
-/// Copies the declared file into the store and releases it, or asks somebody about exactly these
-/// bytes (I1 to I5, I7). Returns nothing unless every step held.
-///
-/// # Errors
-/// [`TransferError::Gate`] while nothing proves that reads of the root are pinned; nothing is opened
-/// then. [`TransferError::NameDenied`] and [`TransferError::NobodyAsked`] by policy;
-/// [`TransferError::Pinned`] when the file cannot be read so; [`TransferError::Store`];
-/// [`TransferError::Ledger`].
-pub async fn release(
-    parts: &Parts,
-    caller: &Principal,
-    located: Located,
-    deadline: Option<Instant>,
-) -> Result<Released, TransferError> {
-    let Located {
-        grant,
-        place,
-        preset,
-    } = located;
-    let closed = |closed| TransferError::Gate {
-        closed,
-        root: place.root.clone(),
-    };
-    let proof = parts.gate.proof(&place.root).map_err(closed)?;
-    let root = parts
-        .roots
-        .of(&grant, &proof)
-        .ok_or(TransferError::NoRoot)?;
-    // By the name alone first: what would be refused anyway is not opened.
-    judge(preset, &root.rules().names.judge(&place.path, None))?;
-    let limit = root.rules().max_file.min(parts.limits.file);
-    let store = parts.store.clone();
-    let spooling = move || store.spool(None, limit);
-    let spool = parts.pools.files.run(spooling).await??;
-    let bounds = Bounds {
-        deadline,
-        ..Bounds::new(limit, Cancel::new())
-    };
-    let copied = root.snapshot(place.path.clone(), spool, bounds).await?;
-    let (spool, evidence) = copied.into_parts();
-
-    let class = root.rules().names.judge(&place.path, Some(spool.len()));
-    let decision = judge(preset, &class)?;
-    let draft = draft(parts, caller, &grant, &place, &spool, &evidence)?;
-    let bounds = receipt::Bounds {
-        life: parts.limits.release_life,
-        asks: parts.limits.releases_waiting,
-        bytes: parts.limits.session_bytes,
-    };
-    let (store, ledger) = (parts.store.clone(), parts.ledger.clone());
-    // One piece of work: whoever leaves now leaves either nothing or a kept release.
-    let committing = move || {
-        let stored = store.commit(spool)?;
-        let released = match decision {
-            Yes::Now => Released::Now(ledger.issue(draft, bounds)?),
-            Yes::Ask => Released::Asked(ledger.ask(draft, bounds)?),
-        };
-        // Until the row was durable the pin kept collection away.
-        drop(stored);
-        Ok(released)
-    };
-    parts.pools.store.run_in_turn(committing).await?
-}
-
-/// That a file may leave, at once or after somebody said so.
-enum Yes {
-    Now,
-    Ask,
-}
-
-fn judge(preset: Preset, class: &NameClass<'_>) -> Result<Yes, TransferError> {
-    match (preset.decide(class), class) {
-        (Decision::Release, _) => Ok(Yes::Now),
-        (Decision::Ask, _) => Ok(Yes::Ask),
-        (Decision::NobodyAsked, _) => Err(TransferError::NobodyAsked),
-        (Decision::Denied, NameClass::Denied(pattern)) => Err(TransferError::NameDenied {
-            pattern: (*pattern).to_owned(),
-        }),
-        (Decision::Denied, NameClass::Ordinary | NameClass::Sensitive(_)) => {
-            Err(TransferError::NameDenied {
-                pattern: String::new(),
-            })
-        }
-    }
-}
-
-fn draft(
-    parts: &Parts,
-    caller: &Principal,
-    grant: &Grant<DeliverableRef>,
-    place: &Place,
-    spool: &Spool,
-    evidence: &Evidence,
-) -> Result<Draft, TransferError> {
-    let name = SaveName::of_bytes(place.path.file_name(), spool.digest());
-    let name = FileName::parse(name.as_str())
-        .map_err(|_unfit| TransferError::Pinned(PinnedError::NotRegular(Kind::Unknown)))?;
-    Ok(Draft {
-        session: grant.session(),
-        log_generation: grant.log_generation(),
-        seq: grant.seq(),
-        index: grant.index(),
-        path: place.path.to_string(),
-        name,
-        id: AttachmentId::new(spool.digest()),
-        bytes: spool.len(),
-        media_type: MediaType::Octets,
-        root: place.root.clone(),
-        resolver: evidence.resolver.name().to_owned(),
-        grade: evidence.grade.name().to_owned(),
-        pinned_at: parts.clock.now(),
-        asked_by: caller.id,
     })
 }
 

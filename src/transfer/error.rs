@@ -76,6 +76,15 @@ pub enum TransferError {
     /// Somebody would have to say yes, and the session's permission is to ask nobody.
     #[error("the session asks nobody, so nobody can say yes")]
     NobodyAsked,
+    /// One of several files cannot be had; then none is.
+    #[error("file {index}")]
+    File {
+        /// Which one, from 0.
+        index: usize,
+        /// Why.
+        #[source]
+        source: Box<TransferError>,
+    },
     /// The file cannot be read as it has to be.
     #[error(transparent)]
     Pinned(#[from] PinnedError),

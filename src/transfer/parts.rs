@@ -47,19 +47,7 @@ impl Parts {
     /// Whether anything refers to this content. In doubt something does.
     #[must_use]
     pub fn needs(&self, digest: Digest) -> bool {
-        let now = self.control.now().as_millis();
-        let needed = self.control.read(|conn| {
-            conn.prepare_cached(
-                "SELECT EXISTS (SELECT 1 FROM uploads WHERE digest = ?1)
-                     OR EXISTS (SELECT 1 FROM refs WHERE digest = ?1)
-                     OR EXISTS (SELECT 1 FROM receipts WHERE digest = ?1)
-                     OR EXISTS (SELECT 1 FROM asks
-                         WHERE digest = ?1 AND outcome IS NULL AND expires_at > ?2)",
-            )?
-            .query_row((digest.as_bytes(), now), |row| row.get(0))
-            .map_err(ControlError::from)
-        });
-        needed.unwrap_or(true)
+        self.ledger.needs(digest).unwrap_or(true)
     }
 }
 

@@ -10,11 +10,12 @@ use std::{
     time::Duration,
 };
 
+use super::TransferError;
 use crate::{
     access::Grant,
-    gate::{PinningProof, RootFacts},
+    gate::{Gate, PinningProof, RootFacts},
     model::{ByteCount, RelPath},
-    pinned::{Bounds, PinnedError, Policy, Resolver, Root, Snapshot},
+    pinned::{Bounds, PinnedError, Policy, Root, Snapshot},
     policy::NameRules,
     pool::{Pool, PoolError},
     spool::SpoolWriter,
@@ -163,7 +164,6 @@ struct Served {
 pub struct OpenRoot {
     held: Arc<HeldRoot>,
     pool: Pool,
-    resolvers: Vec<Resolver>,
 }
 
 impl Roots {
@@ -188,7 +188,6 @@ impl Roots {
         Some(OpenRoot {
             held: Arc::clone(&served.held),
             pool: served.pool.clone(),
-            resolvers: proof.resolvers().to_vec(),
         })
     }
 
@@ -249,40 +248,52 @@ impl OpenRoot {
     }
 
     /// Copies one file, whole and unchanged, on the root's threads. The strongest proven resolver the
-    /// kernel has is used, and no other.
+    /// kernel has is used, and no other; the gate is asked on the very thread that reads, so that
+    /// nothing lies between its answer and the first look at the path (I3).
     ///
     /// A caller that goes away stops the copy between two reads.
     ///
     /// # Errors
-    /// As [`Root::snapshot`]; [`PinnedError::Busy`] as well when too many reads of this root wait.
+    /// [`TransferError::Gate`] when the gate closed meanwhile. [`TransferError::Pinned`] as
+    /// [`Root::snapshot`]; [`PinnedError::Busy`] as well when too many reads of this root wait.
     pub async fn snapshot(
         &self,
+        gate: &Arc<Gate>,
         path: RelPath,
         spool: SpoolWriter,
         bounds: Bounds,
-    ) -> Result<Snapshot, PinnedError> {
+    ) -> Result<Snapshot, TransferError> {
         let _stops = bounds.cancel.fire_on_drop();
-        let (held, resolvers) = (Arc::clone(&self.held), self.resolvers.clone());
+        let (held, gate) = (Arc::clone(&self.held), Arc::clone(gate));
         let read = move || {
+            let proof = gate
+                .proof(&held.name)
+                .map_err(|closed| TransferError::Gate {
+                    closed,
+                    root: held.name.clone(),
+                })?;
             let mut answer = Err(PinnedError::Unsupported("no resolver was proven"));
-            for resolver in resolvers {
-                answer = held.root.pin(&path, resolver, &mut ());
+            for resolver in proof.resolvers() {
+                answer = held.root.pin(&path, *resolver, &mut ());
                 if !matches!(answer, Err(PinnedError::Unsupported(_))) {
                     break;
                 }
             }
-            answer?
+            Ok(answer?
                 .examine(bounds.limit, &mut ())?
                 .reopen(&mut ())?
-                .copy_to(spool, &bounds, &mut ())
+                .copy_to(spool, &bounds, &mut ())?)
         };
         match self.pool.run(read).await {
             Ok(answer) => answer,
-            Err(PoolError::Busy) => Err(PinnedError::Busy("too many reads of the root wait")),
+            Err(PoolError::Busy) => {
+                Err(PinnedError::Busy("too many reads of the root wait").into())
+            }
             Err(error @ PoolError::Gone) => Err(PinnedError::Io {
                 action: "reading on the root's threads",
                 source: io::Error::other(error),
-            }),
+            }
+            .into()),
         }
     }
 }

@@ -92,6 +92,12 @@ const CASES: &[Case] = &[
     },
     Case {
         method: "POST",
+        path: "/v1/sessions/{session}/deliverables",
+        query: "",
+        body: || json!({"turn": 1, "callId": "c", "files": [{"path": "a"}]}).to_string(),
+    },
+    Case {
+        method: "POST",
         path: "/v1/sessions/{session}/deliverables/{generation}/{seq}/{index}/release",
         query: "",
         body: nothing,

@@ -19,6 +19,7 @@ mod proven;
 
 mod access;
 mod attachments;
+mod capture;
 mod connections;
 mod coverage;
 mod damage;

@@ -5,6 +5,7 @@ use holdfast::{
     pinned::{Bounds, Policy, Resolver},
     seal::SealKey,
     spool::SpoolDir,
+    transfer::TransferError,
 };
 use serde_json::{Value, json};
 
@@ -208,11 +209,17 @@ fn a_root_is_read_against_a_grant_and_a_proof() {
     ] {
         let limit = ByteCount::kib(1);
         let read = root.snapshot(
+            &parts.gate,
             RelPath::parse(path.as_bytes()).unwrap(),
             spools.create(limit).unwrap(),
             Bounds::new(limit, Cancel::new()),
         );
-        let read = two.server.block_on(read).map_err(|error| error.class());
+        let read = two.server.block_on(read).map_err(|error| {
+            let TransferError::Pinned(error) = error else {
+                panic!("{error}");
+            };
+            error.class()
+        });
         let digest = read.map(|snapshot| {
             assert_eq!(snapshot.evidence().resolver, Resolver::Openat2);
             snapshot.spool().digest()

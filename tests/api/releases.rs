@@ -28,7 +28,7 @@ pub(crate) struct Scene {
 
 impl Scene {
     /// With a gate that a report holds open.
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::proven(Options::default())
     }
 
@@ -74,7 +74,7 @@ impl Scene {
         scene
     }
 
-    fn with(gate: Mode) -> Self {
+    pub(crate) fn with(gate: Mode) -> Self {
         Self::of(Options {
             gate,
             ..Options::default()
@@ -98,7 +98,7 @@ impl Scene {
         }
     }
 
-    fn root(&self) -> &Path {
+    pub(crate) fn root(&self) -> &Path {
         self.workspace.path()
     }
 
@@ -109,7 +109,7 @@ impl Scene {
     }
 
     /// The event that declares these paths, with whatever else an event may claim.
-    fn present(&self, files: &Value) -> u64 {
+    pub(crate) fn present(&self, files: &Value) -> u64 {
         let event = json!({"type": "deliverables/presented",
             "data": {"turn": 1, "callId": "c", "files": files}});
         let target = format!("/v1/sessions/{}/events", self.session);
@@ -119,14 +119,14 @@ impl Scene {
         answer.json()["lastSeq"].as_u64().unwrap()
     }
 
-    fn item(&self, seq: u64, index: u32, verb: &str) -> String {
+    pub(crate) fn item(&self, seq: u64, index: u32, verb: &str) -> String {
         format!(
             "/v1/sessions/{}/deliverables/3/{seq}/{index}/{verb}",
             self.session
         )
     }
 
-    fn release(&self, seq: u64) -> Answer {
+    pub(crate) fn release(&self, seq: u64) -> Answer {
         let target = self.item(seq, 0, "release");
         let token = Some(self.server.alice.token.as_str());
         self.server.ask("POST", &target, token)
@@ -150,7 +150,7 @@ impl Scene {
     }
 
     /// Everything that waits.
-    fn pending(&self) -> Vec<Value> {
+    pub(crate) fn pending(&self) -> Vec<Value> {
         let target = format!("/v1/sessions/{}/releases", self.session);
         let answer = self.server.get(&target, &self.server.alice);
         answer.json()["pendingReleases"].as_array().unwrap().clone()

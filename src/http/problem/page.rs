@@ -28,6 +28,7 @@ pub fn page(problem: &ProblemBody) -> String {
         ("reason", facts.reason.clone()),
         ("setting", facts.setting.map(str::to_owned)),
         ("class", facts.class.map(str::to_owned)),
+        ("index", facts.index.map(|index| index.to_string())),
         ("limitBytes", number(facts.limit_bytes)),
         ("usedBytes", number(facts.used_bytes)),
         ("nextSeq", number(facts.next_seq)),
@@ -96,6 +97,7 @@ mod tests {
     fn the_page_says_what_the_json_says() {
         let facts = crate::http::problem::Facts {
             reason: Some("because".to_owned()),
+            index: Some(10),
             class: Some("changed"),
             setting: Some("limits.file"),
             limit_bytes: Some(11),

@@ -98,6 +98,7 @@ impl Problem {
     pub(super) fn of_ledger(error: &LedgerError) -> Self {
         match error {
             LedgerError::NotFound => Self::new(Code::NotFound),
+            LedgerError::KeyReused => Self::new(Code::IdempotencyKeyReused),
             LedgerError::TooManyAsks { most } => Self::new(Code::TooManyAsks).with_facts(Facts {
                 reason: Some(format!("{most} releases of one session may wait at once")),
                 setting: Some("limits.releases_waiting"),
