@@ -34,7 +34,9 @@ use toml::{
 use crate::{
     access::PrincipalName,
     gate::{DEFAULT_MAX_AGE, Mode},
+    handoff::SIMULATION,
     model::{ByteCount, JournalLimits, Limits},
+    transfer::live::Executors,
 };
 
 /// The largest configuration file that is read, in bytes.
@@ -81,6 +83,8 @@ pub struct Config {
     pub homes: Vec<HomeConfig>,
     /// Whether and how people are asked.
     pub interactions: Interactions,
+    /// Who takes what is handed over.
+    pub handoff: HandoffConfig,
     /// Every bound.
     pub limits: Limits,
 }
@@ -92,6 +96,13 @@ pub struct TlsConfig {
     pub cert: PathBuf,
     /// The private key, PEM.
     pub key: PathBuf,
+}
+
+/// `[handoff]`: who takes what is handed over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HandoffConfig {
+    /// Who, if anybody.
+    pub executor: Executors,
 }
 
 /// `[interactions]`: whether and how approvals and questions are put to people.
@@ -370,6 +381,8 @@ struct Settings {
     #[serde(default)]
     interactions: InteractionSettings,
     #[serde(default)]
+    handoff: HandoffSettings,
+    #[serde(default)]
     limits: LimitSettings,
 }
 
@@ -388,6 +401,29 @@ impl InteractionSettings {
             enabled: self.enabled.unwrap_or(usual.enabled),
             locale: self.locale.unwrap_or(usual.locale),
             life: self.life.map_or(usual.life, |life| life.0),
+        }
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HandoffSettings {
+    executor: Option<ExecutorKind>,
+}
+
+/// The kind of an executor, of which there is one.
+#[derive(Debug)]
+struct ExecutorKind;
+
+impl<'de> Deserialize<'de> for ExecutorKind {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let kind = String::deserialize(deserializer)?;
+        if kind == SIMULATION {
+            Ok(Self)
+        } else {
+            Err(serde::de::Error::custom(
+                "the only kind of executor there is is `simulation`",
+            ))
         }
     }
 }
@@ -485,6 +521,12 @@ impl Settings {
                 })
             }),
             interactions: self.interactions.into_interactions(),
+            handoff: HandoffConfig {
+                executor: match self.handoff.executor {
+                    None => Executors::None,
+                    Some(ExecutorKind) => Executors::Simulator,
+                },
+            },
             deliverables: self
                 .deliverables
                 .mode
@@ -652,6 +694,8 @@ fn lay_over(table: &mut toml::Table, variable: &str, value: &str) -> Result<Sett
         (&["limits"], key)
     } else if let Some(key) = name.strip_prefix("interactions_") {
         (&["interactions"], key)
+    } else if let Some(key) = name.strip_prefix("handoff_") {
+        (&["handoff"], key)
     } else if let Some(key) = name.strip_prefix("deliverables_") {
         (&["deliverables"], key)
     } else if let Some(key) = name.strip_prefix("tls_") {

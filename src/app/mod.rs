@@ -511,6 +511,7 @@ fn live_options(config: &Config) -> LiveOptions {
         interactive: config.interactions.enabled,
         locale: config.interactions.locale.clone(),
         life: config.interactions.life,
+        executors: config.handoff.executor,
         ..LiveOptions::default()
     }
 }

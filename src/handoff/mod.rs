@@ -9,14 +9,22 @@
 #![forbid(unsafe_code)]
 
 mod desk;
+mod desks;
 mod intent;
+mod offer;
+mod receipt;
+mod simulator;
+#[cfg(test)]
+mod tests;
 
 use thiserror::Error;
 
-pub use desk::{
-    Confirm, Executor, Handoff, Offer, Outcome, Receipt, Simulation, Source, Target, Verdict,
-};
+pub use desk::{Confirm, Handoff, MOST_OFFERS, Standing};
+pub use desks::Desks;
 pub use intent::{Intent, MAX_BYTES};
+pub use offer::{Offer, Source, Target};
+pub use receipt::{Outcome, Receipt};
+pub use simulator::{Executor, SIMULATION, Simulation, Simulator, Verdict};
 
 /// Why nothing was handed over.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]

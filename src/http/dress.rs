@@ -56,7 +56,12 @@ pub(super) async fn dress(State(app): State<App>, request: Request, next: Next) 
     let form = problem_form(request.headers());
     let span = tracing::info_span!("request", id = %id);
     let mut response = async {
-        match app.hosts.admit(request.extensions().get::<Host>()) {
+        let host = request.extensions().get::<Host>();
+        let admitted = app.hosts.admit(host).and_then(|()| {
+            app.hosts
+                .admit_origin(host, request.method(), request.headers())
+        });
+        match admitted {
             Ok(()) => next.run(request).await,
             Err(problem) => problem.into_response(),
         }

@@ -164,6 +164,24 @@ impl FromRequestParts<App> for Interaction {
     }
 }
 
+/// The number of the offer an address names; as [`InSession`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OfferNumber(pub(super) u64);
+
+impl FromRequestParts<App> for OfferNumber {
+    type Rejection = Problem;
+
+    async fn from_request_parts(head: &mut Head, app: &App) -> Result<Self, Problem> {
+        let text = parameter(head, app, "offer").await?;
+        let number = text.parse().ok();
+        // One spelling each: `01` and `+1` name nothing.
+        number
+            .filter(|number: &u64| number.to_string() == text)
+            .map(Self)
+            .ok_or_else(|| Problem::new(Code::NotFound))
+    }
+}
+
 /// The stream an address names; as [`InSession`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stream(pub(super) StreamHandle);

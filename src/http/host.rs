@@ -3,7 +3,10 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::App;
-use crate::{model::PrincipalId, transfer::live::Live};
+use crate::{
+    model::PrincipalId,
+    transfer::live::{Executors, Live},
+};
 
 /// The version of the wire protocol under `/v1`.
 const PROTOCOL_VERSION: u32 = 1;
@@ -34,7 +37,7 @@ pub(super) struct Capabilities {
     composer: bool,
     /// Whether and how questions can be answered here.
     approval: Approval,
-    /// Whether anything is run on the caller's machine.
+    /// Whether anything is run on the caller's machine: never.
     local_handoff: bool,
     /// Why not.
     local_handoff_details: LocalHandoff,
@@ -78,23 +81,33 @@ impl Approval {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct LocalHandoff {
-    /// The stable word for why.
+    /// `executor-unavailable`, or `simulation-only` where the protocol can be tried with a simulator.
     reason: &'static str,
     /// Whether anything would be run there: never.
     executes_locally: bool,
 }
 
 impl Capabilities {
-    /// What this build can do, with what was found about approvals.
-    pub(super) const fn with(approval: Approval) -> Self {
+    /// What this service can do, with what was found about approvals.
+    pub(super) const fn with(live: &Live, approval: Approval) -> Self {
         Self {
             composer: false,
             approval,
             local_handoff: false,
-            local_handoff_details: LocalHandoff {
-                reason: "executor-unavailable",
-                executes_locally: false,
+            local_handoff_details: LocalHandoff::of(live),
+        }
+    }
+}
+
+impl LocalHandoff {
+    /// As the service is set up.
+    pub(super) const fn of(live: &Live) -> Self {
+        Self {
+            reason: match live.executors() {
+                Executors::None => "executor-unavailable",
+                Executors::Simulator => "simulation-only",
             },
+            executes_locally: false,
         }
     }
 }
@@ -112,6 +125,6 @@ pub(super) async fn describe(State(app): State<App>) -> Json<HostBody> {
         protocol_version: PROTOCOL_VERSION,
         host_instance_id: identity.instance.clone(),
         bridge_generation: identity.bridge_generation,
-        capabilities: Capabilities::with(Approval::in_general(&app.live)),
+        capabilities: Capabilities::with(&app.live, Approval::in_general(&app.live)),
     })
 }

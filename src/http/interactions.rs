@@ -584,13 +584,18 @@ pub(super) async fn decide(
 
 fn not_an_answer(reason: impl AsRef<str>) -> Problem {
     let reason = reason.as_ref();
-    let unknown =
-        reason.starts_with("unknown field") && !reason.starts_with("unknown field `error`");
-    let code = if unknown {
-        Code::UnknownMember
-    } else {
-        Code::MalformedDecision
-    };
+    if reason.starts_with("unknown field") && !reason.starts_with("unknown field `error`") {
+        return unknown_member(reason);
+    }
+    with_reason(Code::MalformedDecision, reason)
+}
+
+/// A closed form with a member it does not have.
+pub(super) fn unknown_member(reason: &str) -> Problem {
+    with_reason(Code::UnknownMember, reason)
+}
+
+fn with_reason(code: Code, reason: &str) -> Problem {
     Problem::new(code).with_facts(Facts {
         reason: Some(reason.chars().take(240).collect()),
         ..Facts::default()

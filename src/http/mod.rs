@@ -14,6 +14,7 @@ mod dress;
 mod events;
 mod extract;
 mod fence;
+mod handoff;
 mod host;
 mod interactions;
 pub mod local;

@@ -11,8 +11,8 @@ use utoipa::{
 };
 
 use super::{
-    attachments, deliverables, events, host, interactions, login, messages, permissions, probe,
-    problem::ProblemBody, receipts, releases, sessions, snapshot, streams, tickets, uploads,
+    attachments, deliverables, events, handoff, host, interactions, login, messages, permissions,
+    probe, problem::ProblemBody, receipts, releases, sessions, snapshot, streams, tickets, uploads,
 };
 
 #[derive(OpenApi)]
@@ -40,6 +40,11 @@ use super::{
         interactions::abort,
         interactions::decide,
         interactions::signal,
+        handoff::list,
+        handoff::offer,
+        handoff::validate,
+        handoff::execute,
+        handoff::cancel,
         streams::open,
         streams::acknowledge,
         uploads::receive,

@@ -4,6 +4,7 @@
 //! default arm (I15); the public text is a constant of the code, so no path, no text of the system
 //! and nothing of another owner can reach it (I14). Details go to the log.
 
+mod handoff;
 mod page;
 mod source;
 
@@ -36,12 +37,14 @@ pub enum Code {
     Malformed,
     /// An answer is not the shape of one.
     MalformedDecision,
-    /// An answer has a member answers do not have.
+    /// An answer or an intent has a member it does not have.
     UnknownMember,
     /// No valid credential.
     Unauthenticated,
     /// The caller may see the object, and may not do this with it.
     Forbidden,
+    /// A page of another origin made a browser send the request.
+    ForeignOrigin,
     /// Absent, foreign, or never referenced: one answer on purpose.
     NotFound,
     /// No such interaction in this session, now or lately.
@@ -144,6 +147,32 @@ pub enum Code {
     Unavailable,
     /// The data filesystem is full.
     DiskFull,
+    /// Nothing here takes what is handed over.
+    ExecutorUnavailable,
+    /// An executor is of a kind that is not taken.
+    ExecutorKindRefused,
+    /// An intent is not the one form there is.
+    IntentInvalid,
+    /// An intent's path is refused.
+    PathRefused,
+    /// An intent's read has no bound, or one that is none.
+    BoundMissing,
+    /// No such offer in this session, now or lately.
+    OfferUnknown,
+    /// An offer was used, declined, taken back, or overtaken.
+    OfferRetired,
+    /// An offer's time is over.
+    OfferExpired,
+    /// Something an offer is bound to is another by now.
+    ScopeStale,
+    /// The person said no.
+    ConfirmationDeclined,
+    /// Nobody could be asked to confirm.
+    ConfirmationUnavailable,
+    /// An offer was dispatched, and nobody knows what came of it.
+    OutcomeUnknown,
+    /// The handoff was ended.
+    Disposed,
 }
 
 /// The fixed public text of a code.
@@ -192,6 +221,9 @@ pub struct Facts {
     /// What ended an interaction.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cause: Option<&'static str>,
+    /// The fact that is another by now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub field: Option<&'static str>,
     /// What was decided first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recorded_outcome: Option<&'static str>,
@@ -283,9 +315,9 @@ impl Code {
             ),
             Self::UnknownMember => no(
                 S::BAD_REQUEST,
-                "an answer with a member it cannot have",
-                "Leave out what `reason` names: an answer states who it is for and what it is, and \
-                 nothing else. Nothing was consumed.",
+                "a member that cannot be there",
+                "Leave out what `reason` names: answers and intents are closed, and no member beside \
+                 theirs says or grants anything. Nothing was consumed.",
             ),
             Self::Unauthenticated => no(
                 S::UNAUTHORIZED,
@@ -298,6 +330,12 @@ impl Code {
                 "not allowed for this caller",
                 "You may see this, but your kind of principal may not do this with it; ask its host \
                  or the operator.",
+            ),
+            Self::ForeignOrigin => no(
+                S::FORBIDDEN,
+                "from a page of another origin",
+                "A page may ask only the service it came from; behind a proxy, `public_url` must be the \
+                 address people use. Nothing was done.",
             ),
             Self::NotFound => no(
                 S::NOT_FOUND,
@@ -539,9 +577,9 @@ impl Code {
             ),
             Self::DigestMismatch => no(
                 S::UNPROCESSABLE_ENTITY,
-                "the content is not what was announced",
-                "The bytes that arrived have another SHA-256 than the request states; nothing was \
-                 kept. Send them again, or correct the digest.",
+                "the digest is another",
+                "What arrived, or what is offered, has another SHA-256 than the request states; nothing \
+                 was kept or done. Send it again, or correct the digest.",
             ),
             Self::LengthMismatch => no(
                 S::BAD_REQUEST,
@@ -587,6 +625,76 @@ impl Code {
                 "no space left",
                 "The data filesystem is full or down to its reserve; nothing was kept. Try again once \
                  the operator has made room.",
+            ),
+            Self::ExecutorUnavailable => no(
+                S::NOT_IMPLEMENTED,
+                "nothing here takes it",
+                "No executor is connected to this service, and no member of a request makes one. Nothing was looked \
+                 at and nothing was done.",
+            ),
+            Self::ExecutorKindRefused => no(
+                S::NOT_IMPLEMENTED,
+                "not a simulation",
+                "The only kind of executor that is taken is `simulation`.",
+            ),
+            Self::IntentInvalid => no(
+                S::UNPROCESSABLE_ENTITY,
+                "not an intent",
+                "An intent is `version` 1, `kind` `read-file`, a relative `path` and `maxBytes`. Nothing was \
+                 offered.",
+            ),
+            Self::PathRefused => no(
+                S::UNPROCESSABLE_ENTITY,
+                "the path is refused",
+                "Send a relative path that needs no normalising: no `.` or `..`, no backslash, colon or hidden \
+                 character. Nothing was offered.",
+            ),
+            Self::BoundMissing => no(
+                S::UNPROCESSABLE_ENTITY,
+                "the read has no bound",
+                "Send `maxBytes` as a whole number from 1 to 1048576. Nothing was offered.",
+            ),
+            Self::OfferUnknown => no(
+                S::NOT_FOUND,
+                "no such offer",
+                "Nothing of this number stands or lately stood in this session; read its handoff again.",
+            ),
+            Self::OfferRetired => no(
+                S::GONE,
+                "the offer is over",
+                "It was used, declined, taken back or overtaken, or is being decided on; make another.",
+            ),
+            Self::OfferExpired => no(
+                S::GONE,
+                "the offer's time is over",
+                "Make another and confirm it in time.",
+            ),
+            Self::ScopeStale => no(
+                S::CONFLICT,
+                "the offer was made under other facts",
+                "`field` says which fact is another by now; make an offer under the present ones. Nothing was done.",
+            ),
+            Self::ConfirmationDeclined => no(
+                S::CONFLICT,
+                "not confirmed",
+                "The person said no. Nothing was done.",
+            ),
+            Self::ConfirmationUnavailable => no(
+                S::CONFLICT,
+                "nobody could confirm",
+                "Nobody who may decide is present, or nobody answered; open the event stream, acknowledge it, and \
+                 make another offer. Nothing was done.",
+            ),
+            Self::OutcomeUnknown => no(
+                S::CONFLICT,
+                "nobody knows what came of it",
+                "The offer was dispatched once and its receipt says that the outcome is unknown; it is never tried \
+                 again.",
+            ),
+            Self::Disposed => later(
+                S::SERVICE_UNAVAILABLE,
+                "the service ends",
+                "Make an offer once it has started again.",
             ),
         }
     }
@@ -739,6 +847,7 @@ impl Problem {
             T::Ask(error) => Self::of_ask(*error),
             T::Decide(error) => Self::of_decide(*error),
             T::Permission(error) => Self::of_permission(error),
+            T::Handoff(error) => Self::of_handoff(*error),
             T::NotHanded => Self::malformed("`lastEventId` is no frame this stream was handed"),
             T::Unaudited => Self::new(Code::Journal),
             T::Cut { .. } | T::WrongLength { .. } => Self::new(Code::LengthMismatch),

@@ -18,8 +18,8 @@ use http::{HeaderValue, Request, StatusCode, header};
 use tower::ServiceExt as _;
 
 use super::{
-    App, attachments, deliverables, dress, events, host, interactions, login, messages, openapi,
-    page, permissions, probe,
+    App, attachments, deliverables, dress, events, handoff, host, interactions, login, messages,
+    openapi, page, permissions, probe,
     problem::{Code, Problem},
     receipts, releases, server, sessions, snapshot, streams, tickets, uploads,
 };
@@ -162,6 +162,23 @@ fn rows() -> Vec<Row> {
             Scope::Session,
         )
         .post(interactions::decide),
+        row("/v1/sessions/{session}/handoff", Scope::Session).get(handoff::list),
+        row("/v1/sessions/{session}/handoff/offers", Scope::Session).post(handoff::offer),
+        row(
+            "/v1/sessions/{session}/handoff/offers/{offer}/validate",
+            Scope::Session,
+        )
+        .post(handoff::validate),
+        row(
+            "/v1/sessions/{session}/handoff/offers/{offer}/execute",
+            Scope::Session,
+        )
+        .post(handoff::execute),
+        row(
+            "/v1/sessions/{session}/handoff/offers/{offer}/cancel",
+            Scope::Session,
+        )
+        .post(handoff::cancel),
         row("/v1/sessions/{session}/signals", Scope::Session).post(interactions::signal),
         row("/v1/events", Scope::SignedIn).get(streams::open),
         row("/v1/streams/{stream}/ack", Scope::Stream).post(streams::acknowledge),

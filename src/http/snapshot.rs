@@ -214,7 +214,7 @@ pub(super) async fn read(
         log_generation: session.generation.get(),
         last_seq: last_seq(&session),
         bridge_generation: app.parts.identity.bridge_generation,
-        capabilities: Capabilities::with(Approval::in_session(&app.live, &owners)),
+        capabilities: Capabilities::with(&app.live, Approval::in_session(&app.live, &owners)),
         permission: selected.map(PermissionBody::from),
         pending_interactions: pending.iter().map(|one| app.live.shown(one)).collect(),
         display: Display {

@@ -5,6 +5,7 @@ use crate::{
     approval::{AskError, DecideError},
     deliverable::Refused,
     gate::GateClosed,
+    handoff::HandoffError,
     journal::JournalError,
     model::{AttachmentId, ByteCount},
     permission::PermissionError,
@@ -41,6 +42,9 @@ pub enum TransferError {
     /// An answer changed nothing.
     #[error(transparent)]
     Decide(#[from] DecideError),
+    /// Nothing was handed over.
+    #[error(transparent)]
+    Handoff(#[from] HandoffError),
     /// A permission was not chosen.
     #[error(transparent)]
     Permission(#[from] PermissionError),

@@ -26,6 +26,10 @@ fn event() -> String {
     json!({"events": [{"type": "turn/start", "data": {}}]}).to_string()
 }
 
+fn action() -> String {
+    json!({"actionDigest": "0".repeat(64)}).to_string()
+}
+
 const CONTENT: &[u8] = b"the content of alice's file";
 
 /// One row per guarded route and method. A route without its row fails the test below.
@@ -178,6 +182,36 @@ const CASES: &[Case] = &[
         },
     },
     Case {
+        method: "GET",
+        path: "/v1/sessions/{session}/handoff",
+        query: "",
+        body: nothing,
+    },
+    Case {
+        method: "POST",
+        path: "/v1/sessions/{session}/handoff/offers",
+        query: "",
+        body: || json!({"agent": "a", "intent": {}}).to_string(),
+    },
+    Case {
+        method: "POST",
+        path: "/v1/sessions/{session}/handoff/offers/{offer}/validate",
+        query: "",
+        body: action,
+    },
+    Case {
+        method: "POST",
+        path: "/v1/sessions/{session}/handoff/offers/{offer}/execute",
+        query: "",
+        body: action,
+    },
+    Case {
+        method: "POST",
+        path: "/v1/sessions/{session}/handoff/offers/{offer}/cancel",
+        query: "",
+        body: action,
+    },
+    Case {
         method: "POST",
         path: "/v1/sessions/{session}/signals",
         query: "",
@@ -242,6 +276,7 @@ impl Case {
             .replace("{attachment}", &names.attachment)
             .replace("{ticket}", "t_00000000000000000000000000000000")
             .replace("{interaction}", "i_00000000000000000000000000000000")
+            .replace("{offer}", "1")
             .replace("{stream}", "e_00000000000000000000000000000000")
             .replace("{receipt}", "r_00000000000000000000000000000000")
             .replace("{generation}/{seq}/{index}", "3/0/0")

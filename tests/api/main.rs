@@ -28,6 +28,7 @@ mod downloads;
 mod events;
 mod fence;
 mod fields;
+mod handoff;
 mod interactions;
 mod login;
 mod messages;

@@ -17,7 +17,7 @@ const ROWS: &[(&str, u32)] = &[
 ];
 
 /// Rows without a test so far. It only ever gets shorter: a row that has one must leave it.
-const NOT_YET: &[&str] = &["st_02", "st_03", "st_05", "ho_13", "ht_02"];
+const NOT_YET: &[&str] = &["st_02", "st_03", "st_05"];
 
 #[test]
 fn every_row_has_a_test_or_is_owned_up_to() {

@@ -16,6 +16,7 @@ mod skip;
 
 mod disk;
 mod errors;
+mod handoff;
 mod journal;
 mod journey;
 mod store;

@@ -29,7 +29,8 @@ use holdfast::{
         verified::Verifier,
     },
     transfer::{
-        Attachments, HeldRoot, HostIdentity, Parts, Pools, Roots, Rules, live::LiveOptions,
+        Attachments, HeldRoot, HostIdentity, Parts, Pools, Roots, Rules,
+        live::{Executors, LiveOptions},
     },
 };
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -65,6 +66,8 @@ pub(crate) struct Options {
     pub(crate) gate: Mode,
     /// Whether interactions are put to people.
     pub(crate) interactive: bool,
+    /// Who takes what is handed over.
+    pub(crate) executors: Executors,
     /// The largest file a root lets out.
     pub(crate) max_file: ByteCount,
 }
@@ -81,6 +84,7 @@ impl Default for Options {
             roots: Vec::new(),
             gate: Mode::MetadataOnly,
             interactive: true,
+            executors: Executors::None,
             max_file: ByteCount::kib(1),
         }
     }
@@ -147,6 +151,7 @@ impl Server {
         let bob = person(PrincipalKind::User, "bob");
         let live = LiveOptions {
             interactive: options.interactive,
+            executors: options.executors,
             ..LiveOptions::default()
         };
         let app = App::new(Arc::clone(&parts), AllowedHosts::default(), live);

@@ -7,6 +7,7 @@
 //! store-tool [...] get DIR SEED LEN
 //! store-tool [...] verify DIR [SEED LEN]...
 //! store-tool [...] journey DIR COUNT
+//! store-tool handoff DIR
 //! ```
 //!
 //! One line on stdout per thing done: `ack SEED OUTCOME` only after it is durable, `whole SEED`
@@ -15,6 +16,9 @@
 //! appends each acknowledgement to a file and flushes it before it is printed, as a journal does.
 //! `journey` is the whole way of an attachment, from its first byte to `ack SEQ` for the durable event
 //! that refers to it, in the session of `journal-tool`, which it creates when there is none.
+//!
+//! `handoff` makes every call of the handoff protocol about files of DIR, without an executor and with
+//! the simulator, between the lines `begin` and `end`, and prints each receipt.
 //!
 //! `--collect` sweeps between the commit and the acknowledgement. `--undeclared` uploads without
 //! telling the length first.
@@ -35,13 +39,19 @@ use std::{
     io::Write as _,
     path::{Path, PathBuf},
     process::ExitCode,
+    sync::Arc,
 };
 
 use content::content;
 use holdfast::{
+    approval::TurnMark,
+    handoff::{
+        Confirm, Executor, Handoff, HandoffError, Offer, SIMULATION, Simulator, Source, Target,
+    },
     journal::{Journal as _, JournalError, Source as _},
     model::{
-        AttachmentId, AttachmentKind, AttachmentRef, ByteCount, Cancel, Digest, Limits, Timestamp,
+        AttachmentId, AttachmentKind, AttachmentRef, ByteCount, Cancel, Digest, Limits, Moment,
+        Seq, Timestamp,
     },
     store::{
         Objects as _, Store as _, StoreError, Stored,
@@ -120,6 +130,10 @@ fn run() -> Result<bool, Box<dyn Error>> {
         "journey" => {
             let count = *numbers.first().ok_or("how many?")?;
             journeys(&dir, &options, count)?;
+            Ok(true)
+        }
+        "handoff" => {
+            handoff(&dir)?;
             Ok(true)
         }
         "verify" => {
@@ -208,6 +222,71 @@ fn journeys(dir: &Path, options: &Options, count: u64) -> Result<(), Box<dyn Err
         // What refers to it is durable: collection may look at it again.
         drop(stored);
         println!("ack {next}");
+    }
+    Ok(())
+}
+
+/// Says yes to everything.
+struct Yes;
+
+impl Confirm for Yes {
+    fn confirm(&self, _offer: &Offer) -> Option<bool> {
+        Some(true)
+    }
+}
+
+fn handoff(dir: &Path) -> Result<(), Box<dyn Error>> {
+    // Where an executor would look.
+    std::env::set_current_dir(dir)?;
+    let now = (Moment::default(), Timestamp::from_millis(1));
+    let source = Source {
+        host: "h".to_owned(),
+        session: session::HANDLE,
+        agent: "a".to_owned(),
+        turn: TurnMark {
+            number: 1,
+            start: Seq::new(3),
+        },
+        bridge_generation: 1,
+    };
+    let executor = Executor {
+        kind: SIMULATION.to_owned(),
+        target: Target {
+            id: "simulator".to_owned(),
+            generation: 1,
+        },
+    };
+    let paths = ["pipe", "missing", "link", "plain"];
+    let intent = |path| {
+        format!(r#"{{"version":1,"kind":"read-file","path":"{path}","maxBytes":10}}"#).into_bytes()
+    };
+    let intents = paths.map(intent);
+    let closed = Handoff::without_executor();
+    let open = Handoff::with(executor, Arc::new(Simulator))?;
+    for desk in [&closed, &open] {
+        desk.source_is(Some(source.clone()));
+    }
+    // Room for what is said later, taken before anybody looks.
+    let (mut refused, mut receipts) = (Vec::with_capacity(64), Vec::with_capacity(64));
+    let none = Digest::of(b"");
+    println!("begin");
+    for intent in &intents {
+        refused.push(closed.offer(intent, now.0, now.1).err());
+        refused.push(closed.validate(1, &none, now.0).err());
+        refused.push(closed.execute(1, &none, "q", &Yes, &|| now).err());
+        refused.push(closed.cancel(1, &none).err());
+        let offer = open.offer(intent, now.0, now.1)?;
+        open.validate(offer.id, &offer.digest, now.0)?;
+        receipts.push(open.execute(offer.id, &offer.digest, "q", &Yes, &|| now)?);
+        let offer = open.offer(intent, now.0, now.1)?;
+        open.cancel(offer.id, &offer.digest)?;
+    }
+    println!("end");
+    let unavailable = Some(HandoffError::ExecutorUnavailable);
+    let all = refused.iter().all(|error| *error == unavailable);
+    println!("refused {} {all}", refused.len());
+    for receipt in receipts {
+        println!("{}", receipt.json());
     }
     Ok(())
 }

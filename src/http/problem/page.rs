@@ -35,6 +35,7 @@ pub fn page(problem: &ProblemBody) -> String {
         ("logGeneration", number(facts.log_generation.map(u64::from))),
         ("bridgeGeneration", number(facts.bridge_generation)),
         ("cause", facts.cause.map(str::to_owned)),
+        ("field", facts.field.map(str::to_owned)),
         ("recordedOutcome", facts.recorded_outcome.map(str::to_owned)),
         ("requestId", Some(problem.request_id.clone())),
         (
@@ -106,6 +107,7 @@ mod tests {
             log_generation: Some(14),
             bridge_generation: Some(15),
             cause: Some("presence"),
+            field: Some("turn"),
             recorded_outcome: Some("rejected"),
         };
         let problem = Problem::malformed("x").with_facts(facts);

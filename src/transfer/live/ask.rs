@@ -98,9 +98,18 @@ impl Live {
         asked: Asked,
         abort: Abort,
     ) -> Result<InteractionHandle, TransferError> {
+        self.put(grant.session(), asked, abort).await
+    }
+
+    /// As [`Live::ask`], for a journey that has its own grant.
+    pub(super) async fn put(
+        self: &Arc<Self>,
+        session: SessionHandle,
+        asked: Asked,
+        abort: Abort,
+    ) -> Result<InteractionHandle, TransferError> {
         let live = Arc::clone(self);
         tokio::spawn(async move {
-            let session = grant.session();
             let _order = live.order(session).await;
             live.audit_in_order(session).await;
             let asking = live.ask_in_order(session, asked, &abort).await;
@@ -129,6 +138,9 @@ impl Live {
         let mut audience = owners.clone();
         audience.extend(host);
         let audience: Arc<[PrincipalId]> = audience.into();
+        if let Some(desk) = self.desks.known(session) {
+            desk.agent_is(&asked.agent);
+        }
         let audited = asked.audit.is_some();
         if audited && standing.turn.is_none() {
             return Err(AskError::NoOpenTurn.into());

@@ -8,6 +8,7 @@
 mod append;
 mod ask;
 mod frames;
+mod handoff;
 mod permission;
 mod replays;
 mod streams;
@@ -20,6 +21,7 @@ use std::{
 
 pub use ask::{Abort, Asked, Standing, Told};
 pub use frames::Signal;
+pub use handoff::{Executors, OpenDesk};
 pub use permission::{Choosing, Selected};
 pub use replays::{Replay, Running};
 pub use streams::{Reader, Sent};
@@ -28,6 +30,7 @@ use tokio::sync::{OwnedMutexGuard, watch};
 use super::Parts;
 use crate::{
     approval::{Bridge, BridgeOptions, DecideError, Decision, Outcome, Pending, Settled},
+    handoff::{Desks, Executor, SIMULATION, Simulator, Target},
     model::{Digest, InteractionHandle, Moment, PrincipalId, SessionHandle},
     stream::Hub,
 };
@@ -43,6 +46,8 @@ pub struct LiveOptions {
     pub life: Duration,
     /// The bounds of the streams.
     pub streams: crate::stream::Bounds,
+    /// Who takes what is handed over.
+    pub executors: Executors,
 }
 
 impl Default for LiveOptions {
@@ -53,6 +58,7 @@ impl Default for LiveOptions {
             locale: bridge.locale,
             life: bridge.life,
             streams: crate::stream::Bounds::default(),
+            executors: Executors::default(),
         }
     }
 }
@@ -71,6 +77,8 @@ pub struct Live {
     state: Mutex<State>,
     orders: Mutex<HashMap<SessionHandle, Arc<tokio::sync::Mutex<()>>>>,
     replays: replays::Replays,
+    executors: Executors,
+    desks: Desks,
 }
 
 #[derive(Debug)]
@@ -117,6 +125,8 @@ impl Live {
             }),
             orders: Mutex::default(),
             replays: replays::Replays::default(),
+            executors: options.executors,
+            desks: desks(options.executors, generation),
             parts,
         }
     }
@@ -274,6 +284,23 @@ impl Live {
                 }
             }
         });
+    }
+}
+
+/// The offers of all sessions; the simulator's connection is this run.
+fn desks(executors: Executors, generation: u64) -> Desks {
+    let simulator = Executor {
+        kind: SIMULATION.to_owned(),
+        target: Target {
+            id: "simulator".to_owned(),
+            generation,
+        },
+    };
+    match executors {
+        Executors::None => Desks::closed(),
+        Executors::Simulator => {
+            Desks::with(simulator, Arc::new(Simulator)).unwrap_or_else(|_kind| Desks::closed())
+        }
     }
 }
 
