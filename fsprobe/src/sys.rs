@@ -10,6 +10,7 @@ use std::{
     os::{fd::AsFd, unix::process::CommandExt as _},
     process::Command,
     ptr::NonNull,
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 use nix::{libc, unistd::Pid};
@@ -43,19 +44,24 @@ impl SharedMapping {
         Ok(Self { start, len })
     }
 
-    /// Stores `bytes` at `offset`; what does not fit is left out.
+    /// Stores `bytes` at `offset`, both a whole number of words, from the first word to the last; what
+    /// does not fit is left out.
+    ///
+    /// In order and a word at a time, because a `memcpy` may write its first bytes last: a content that
+    /// stood still halfway through one would look torn, and was there.
     pub(crate) fn store(&mut self, offset: usize, bytes: &[u8]) {
         let room = self.len.saturating_sub(offset);
-        let count = bytes.len().min(room);
-        // SAFETY: `offset + count` is within the mapping, which lives as long as `self`; the source
-        // is an ordinary slice and cannot overlap it. Other processes may look at the same pages,
-        // which is the point; we never read them back.
-        unsafe {
-            std::ptr::copy_nonoverlapping(
-                bytes.as_ptr(),
-                self.start.as_ptr().wrapping_add(offset),
-                count,
-            );
+        let (words, rest) = bytes.get(..room).unwrap_or(bytes).as_chunks::<8>();
+        debug_assert!(rest.is_empty() && offset.is_multiple_of(8));
+        for (index, word) in words.iter().enumerate() {
+            let at = offset + index * 8;
+            // SAFETY: the word lies within the mapping, which lives as long as `self`, and on a boundary
+            // of words, because the mapping begins on one of pages. Other processes may look at the same
+            // pages, which is the point; we only ever store to them, word by word.
+            unsafe {
+                AtomicU64::from_ptr(self.start.as_ptr().wrapping_add(at).cast())
+                    .store(u64::from_ne_bytes(*word), Ordering::Release);
+            }
         }
     }
 }
