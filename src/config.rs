@@ -717,16 +717,23 @@ fn lay_over(table: &mut toml::Table, variable: &str, value: &str) -> Result<Sett
         };
         place = inner;
     }
-    // A count is a number in TOML and text in a variable; everything else is text in both.
+    // A count is a number in TOML, a switch is true or false, and both are text in a variable;
+    // everything else is text in both.
     place.insert(key.to_owned(), value.into());
+    let literal: Option<toml::Value> = match (value, value.parse::<i64>()) {
+        ("true", _) => Some(true.into()),
+        ("false", _) => Some(false.into()),
+        (_, Ok(number)) => Some(number.into()),
+        (_, Err(_text)) => None,
+    };
     let as_text = table.clone().try_into::<Settings>();
-    let settings = match (as_text, value.parse::<i64>()) {
-        (Err(_text_refused), Ok(number)) => {
+    let settings = match (as_text, literal) {
+        (Err(_text_refused), Some(literal)) => {
             let place = sections.iter().try_fold(&mut *table, |place, section| {
                 place.get_mut(*section)?.as_table_mut()
             });
             if let Some(place) = place {
-                place.insert(key.to_owned(), number.into());
+                place.insert(key.to_owned(), literal);
             }
             table.clone().try_into::<Settings>()
         }
@@ -1083,6 +1090,7 @@ mod tests {
                 ("HOLDFAST_LIMITS_CONNECTIONS", "9"),
                 ("HOLDFAST_LIMITS_JOURNAL_EVENTS_PER_PAGE", "11"),
                 ("HOLDFAST_LIMITS_FILE", "3KiB"),
+                ("HOLDFAST_INTERACTIONS_ENABLED", "true"),
                 ("HOLDFAST_DELIVERABLES_MODE", "when-proven"),
                 ("HOLDFAST_DATA", "elsewhere"),
                 ("HOLDFAST_TOKEN", "not a setting, and not refused"),
@@ -1095,6 +1103,7 @@ mod tests {
         assert_eq!(config.limits.journal.events_per_page, 11);
         assert_eq!(config.limits.file, ByteCount::kib(3));
         assert_eq!(config.deliverables, Mode::WhenProven);
+        assert!(config.interactions.enabled);
         assert_eq!(config.data, Path::new("elsewhere"));
     }
 

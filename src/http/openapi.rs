@@ -76,15 +76,19 @@ impl Modify for Common {
             "bearer",
             SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)),
         );
-        for path in api.paths.paths.values_mut() {
+        for (name, path) in &mut api.paths.paths {
             let operations = [
-                &mut path.get,
-                &mut path.head,
-                &mut path.post,
-                &mut path.put,
-                &mut path.delete,
+                ("get", &mut path.get),
+                ("head", &mut path.head),
+                ("post", &mut path.post),
+                ("put", &mut path.put),
+                ("delete", &mut path.delete),
             ];
-            for operation in operations.into_iter().flatten() {
+            for (method, operation) in operations {
+                let Some(operation) = operation else {
+                    continue;
+                };
+                operation.operation_id = Some(operation_id(method, name));
                 operation
                     .responses
                     .responses
@@ -93,6 +97,19 @@ impl Modify for Common {
             }
         }
     }
+}
+
+/// Method and path as one word, which no two operations share.
+fn operation_id(method: &str, path: &str) -> String {
+    let parts = path.split(['/', '{', '}', '.', '-']);
+    parts
+        .filter(|part| !part.is_empty())
+        .fold(method.to_owned(), |mut id, part| {
+            let mut letters = part.chars();
+            id.extend(letters.next().map(|first| first.to_ascii_uppercase()));
+            id.push_str(letters.as_str());
+            id
+        })
 }
 
 fn refusal() -> RefOr<Described> {

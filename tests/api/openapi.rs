@@ -55,3 +55,17 @@ fn the_description_is_served_and_names_every_route_under_v1() {
         .collect();
     assert_eq!(described, routed);
 }
+
+/// Programs that read the description name their functions after it.
+#[test]
+fn no_two_operations_have_one_name() {
+    let body: serde_json::Value = serde_json::from_str(&document()).unwrap();
+    let mut names = BTreeSet::new();
+    for (path, operations) in body["paths"].as_object().unwrap() {
+        for (method, operation) in operations.as_object().unwrap() {
+            let name = operation["operationId"].as_str().unwrap().to_owned();
+            assert!(names.insert(name), "{method} {path}");
+        }
+    }
+    assert!(names.contains("getV1SessionsSessionSnapshot"), "{names:?}");
+}

@@ -29,6 +29,7 @@ mod names;
 mod nginx;
 mod resume;
 mod tls;
+mod typescript;
 
 use std::process::Command;
 

@@ -8,7 +8,7 @@ use std::{
 use crate::step::{project, say, succeeds};
 
 /// A program the tests call, or a module of the system's Python, and the Debian package that has it.
-const NEEDED: [(&str, &str, &str); 19] = [
+const NEEDED: [(&str, &str, &str); 21] = [
     ("strace", "strace", "kill at every system call"),
     (
         "mkfs.ext4",
@@ -58,6 +58,8 @@ const NEEDED: [(&str, &str, &str); 19] = [
         "chromium-driver",
         "downloads as a browser does them",
     ),
+    ("node", "nodejs", "the client in TypeScript"),
+    ("npm", "npm", "the client in TypeScript"),
     ("sha256sum", "coreutils", "checks as a person would do them"),
     ("c++", "g++", "the fuzzing engine"),
 ];
@@ -68,6 +70,46 @@ const NEEDED: [(&str, &str, &str); 19] = [
 pub(crate) fn install() {
     install_programs();
     install_judges();
+    install_typescript();
+}
+
+/// What builds the client in TypeScript, of the versions in its lock file, below the target directory.
+fn install_typescript() {
+    let source = project().join("clients/typescript");
+    let Some(target) = target() else {
+        return say("== setup: where is the target directory?");
+    };
+    let tools = target.join("typescript");
+    let text = |path: &Path| path.to_str().unwrap_or_default().to_owned();
+    let (wanted, done) = (
+        source.join("package-lock.json"),
+        tools.join("installed.json"),
+    );
+    if succeeds("cmp", &["-s", &text(&wanted), &text(&done)]) {
+        return say("== setup: the compilers of the client in TypeScript are here");
+    }
+    say("== setup: installing the compilers of the client in TypeScript");
+    let own = text(&tools);
+    let ran = succeeds("mkdir", &["-p", &own])
+        && succeeds(
+            "cp",
+            &[&text(&source.join("package.json")), &text(&wanted), &own],
+        )
+        && succeeds(
+            "npm",
+            &[
+                "ci",
+                "--ignore-scripts",
+                "--no-audit",
+                "--no-fund",
+                "--prefix",
+                &own,
+            ],
+        )
+        && succeeds("cp", &[&text(&wanted), &text(&done)]);
+    if !ran {
+        say("  that failed; tests that need them will say that they are skipped");
+    }
 }
 
 /// The judges of HTTP answers, of the versions written down, in a Python environment of their own
