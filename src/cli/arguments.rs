@@ -73,6 +73,10 @@ pub(super) enum Command {
     Release(Presented),
     /// Show what waits for a decision in a session, or decide about exactly these bytes
     Decide(Decide),
+    /// Put an approval or a question to a session's people as its host, and wait for their answer
+    Ask(Ask),
+    /// Show what waits for somebody's answer, as it comes, and take the answers at a terminal
+    Watch(Watch),
     /// Download and check every attachment of a session, without keeping anything, and its log
     Verify(Verify),
     /// Write a session and its attachments into a directory laid out as a DSH home
@@ -350,6 +354,46 @@ pub(super) struct Choice {
     /// Keep them; the copy made for the question goes
     #[arg(long)]
     pub(super) reject: bool,
+}
+
+/// `ask`.
+#[derive(Debug, Args)]
+pub(super) struct Ask {
+    #[command(flatten)]
+    pub(super) at: InSession,
+    #[command(flatten)]
+    pub(super) what: AskWhat,
+    /// Why the tool is to be run; hidden characters are made visible before anybody sees it
+    #[arg(long, value_name = "TEXT", requires = "tool")]
+    pub(super) reason: Option<String>,
+    /// An answer to choose from; as often as there are
+    #[arg(long = "option", value_name = "TEXT", requires = "question")]
+    pub(super) options: Vec<String>,
+    /// The exact agent that asks
+    #[arg(long, value_name = "NAME", default_value = "cli")]
+    pub(super) agent: String,
+}
+
+/// What `ask` puts.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(super) struct AskWhat {
+    /// Whether this tool may be run once; the session needs an open turn
+    #[arg(long, value_name = "NAME")]
+    pub(super) tool: Option<String>,
+    /// A question, answered by an option or in words
+    #[arg(long, value_name = "TEXT")]
+    pub(super) question: Option<String>,
+}
+
+/// `watch`.
+#[derive(Debug, Args)]
+pub(super) struct Watch {
+    /// The one session to watch, by handle (`s_…`) or by its own id; all the caller may see when absent
+    #[arg(long, short, value_name = "SESSION", env = "HOLDFAST_SESSION")]
+    pub(super) session: Option<String>,
+    #[command(flatten)]
+    pub(super) reach: Reach,
 }
 
 /// What `verify` checks instead of attachments.

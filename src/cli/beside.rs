@@ -67,6 +67,11 @@ impl Beside {
         }
     }
 
+    /// Whether no server runs, and this process holds the directory itself.
+    pub(super) fn is_alone(&self) -> bool {
+        matches!(self.way, Way::Here(_))
+    }
+
     /// A client that acts as `acting`.
     pub(super) fn client(
         &self,

@@ -8,16 +8,19 @@
 
 mod arguments;
 mod beside;
+mod card;
 mod client;
 mod events;
 mod exit;
 mod export;
 mod find;
+mod frames;
 mod get;
 mod import;
 mod output;
 mod prove;
 mod put;
+mod question;
 mod release;
 mod serve;
 mod setup;
@@ -27,6 +30,7 @@ mod token;
 mod trust;
 mod up;
 mod verify;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -125,6 +129,8 @@ fn dispatch(arguments: &Arguments) -> Result<ExitCode, Failure> {
             what: Some(arguments::VerifyWhat::Receipt { file }),
             ..
         }) => release::verify(common, file, output),
+        Command::Ask(ask) => serve::on_runtime(question::run(common, ask, output)),
+        Command::Watch(watch) => serve::on_runtime(watch::run(common, watch, output)),
         Command::Verify(verify) => serve::on_runtime(verify::run(common, verify, output)),
     };
     done.map(|()| ExitCode::SUCCESS)

@@ -189,6 +189,7 @@ fn configuration(root: FirstRoot<'_>) -> Result<String, Failure> {
             "# [[root]]\n# name = \"workspace\"\n# path = \"/srv/workspace\"\n".to_owned()
         }
     };
+    let asking = matches!(mode, Opening::WhenProven);
     Ok(format!(
         "\
 # Holdfast: every setting is described in docs/configuration.md.
@@ -204,6 +205,10 @@ listen = \"{listen}\"
 # \"metadata-only\": presented workspace files are listed, their content is not released.
 # \"when-proven\": released as well, while a current report of `holdfast prove` shows that this is safe.
 mode = \"{mode}\"
+
+[interactions]
+# true: approvals and questions of hosts are put to people (docs/interactions.md).
+enabled = {asking}
 
 [limits]
 file = \"1GiB\"

@@ -251,6 +251,11 @@ The same beside the server, with a download that resumes and checks what it wrot
   holdfast --data {directory} ls  --session {SESSION}
   holdfast --data {directory} get --session {SESSION} {name}
   holdfast --data {directory} release --session {SESSION} --as {owner} notes/plan.md
+
+An agent's question, and a person who answers it in another terminal:
+
+  holdfast --data {directory} watch --as {owner}
+  holdfast --data {directory} ask --session {SESSION} --question 'Which colour?' --option red --option blue
 ",
         version = env!("CARGO_PKG_VERSION"),
     )

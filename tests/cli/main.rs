@@ -19,4 +19,5 @@ mod proxy;
 mod tickets;
 mod tls;
 mod up;
+mod watch;
 mod wire;

@@ -8,7 +8,7 @@ use std::{
 use crate::step::{project, say, succeeds};
 
 /// A program the tests call, or a module of the system's Python, and the Debian package that has it.
-const NEEDED: [(&str, &str, &str); 21] = [
+const NEEDED: [(&str, &str, &str); 22] = [
     ("strace", "strace", "kill at every system call"),
     (
         "mkfs.ext4",
@@ -58,6 +58,7 @@ const NEEDED: [(&str, &str, &str); 21] = [
         "chromium-driver",
         "downloads as a browser does them",
     ),
+    ("script", "bsdutils", "questions answered at a terminal"),
     ("node", "nodejs", "the client in TypeScript"),
     ("npm", "npm", "the client in TypeScript"),
     ("sha256sum", "coreutils", "checks as a person would do them"),
