@@ -18,6 +18,7 @@ mod support;
 mod proven;
 
 mod access;
+mod asked;
 mod attachments;
 mod capture;
 mod connections;

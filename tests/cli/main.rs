@@ -10,6 +10,7 @@
 )]
 
 mod beside;
+mod closed;
 mod config;
 mod download;
 mod logs;
