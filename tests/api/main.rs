@@ -31,6 +31,7 @@ mod fence;
 mod fields;
 mod handoff;
 mod interactions;
+mod load;
 mod login;
 mod messages;
 mod openapi;
