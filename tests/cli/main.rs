@@ -17,6 +17,7 @@ mod logs;
 mod program;
 mod prove;
 mod proxy;
+mod restart;
 mod tickets;
 mod tls;
 mod up;
