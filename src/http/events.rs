@@ -14,9 +14,10 @@ use super::{
     sessions::in_bounds,
 };
 use crate::{
-    journal::{Appended, Event, EventType, NewEvent, Once, Page},
+    approval::Policy,
+    journal::{Appended, Event, EventType, JournalError, NewEvent, Once, Page},
     model::{ByteCount, Digest, Digester, LogGeneration, Seq, Timestamp},
-    transfer::TransferError,
+    transfer::{TransferError, live::Standing},
 };
 
 /// Which events of the log.
@@ -28,10 +29,21 @@ pub(super) struct EventsQuery {
     before_seq: Option<u64>,
     /// The numbering `beforeSeq` belongs to; refused when it is no longer the present one.
     log_generation: Option<u32>,
-    /// The most events to return: 50 when absent.
+    /// The most events to return: 50 when absent, as many as a page may have with `maxMessages`.
     #[param(minimum = 1)]
     limit: Option<u32>,
+    /// The most messages to return, each with what belongs to it: any number when absent.
+    #[param(minimum = 1, maximum = 200)]
+    max_messages: Option<u32>,
+    /// Whether the last page says how the session stands at its end.
+    #[serde(default)]
+    projections: bool,
 }
+
+/// The most messages one page can be asked for.
+const MOST_MESSAGES: u32 = 200;
+/// How often a log that grows is read again for a page and what holds at its end.
+const TRIES: usize = 16;
 
 /// A contiguous run of events.
 #[derive(Debug, Serialize, ToSchema)]
@@ -43,6 +55,29 @@ pub(super) struct PageBody {
     events: Vec<EventBody>,
     /// Whether there are older ones.
     has_more: bool,
+    /// How the session stands after the last of the events, on the last page where it is asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    projections: Option<ProjectionsBody>,
+}
+
+/// How a session stands at one place of its log.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ProjectionsBody {
+    /// The last event these follow from; -1 for an empty log.
+    as_of_seq: i64,
+    /// What follows.
+    values: ProjectionValues,
+}
+
+/// What follows from a log.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ProjectionValues {
+    /// Where the open turn starts; none between turns.
+    open_turn_start_seq: Option<u64>,
+    /// Whether approvals are put to people: `ask` or `never`.
+    approval_policy: &'static str,
 }
 
 /// An event of a log.
@@ -81,6 +116,7 @@ impl From<Page> for PageBody {
             log_generation: page.generation.get(),
             events: page.events.into_iter().map(EventBody::from).collect(),
             has_more: page.has_more,
+            projections: None,
         }
     }
 }
@@ -98,23 +134,69 @@ pub(super) async fn page(
     InSession(session): InSession,
 ) -> Result<axum::Json<PageBody>, Problem> {
     let most = u32::try_from(app.parts.limits.journal.events_per_page).unwrap_or(u32::MAX);
-    let limit = in_bounds(query.limit, most.min(50), most)?;
+    let messages = match query.max_messages {
+        None => None,
+        Some(_) => Some(in_bounds(query.max_messages, 1, MOST_MESSAGES)?),
+    };
+    let usual = if messages.is_some() {
+        most
+    } else {
+        most.min(50)
+    };
+    let limit = usize::try_from(in_bounds(query.limit, usual, most)?).unwrap_or(usize::MAX);
+    if query.projections && query.before_seq.is_some() {
+        return Err(Problem::malformed(
+            "`projections` go with the last page alone",
+        ));
+    }
+    let generation = query.log_generation.map(LogGeneration::new);
+    let before = query.before_seq.map(Seq::new);
     let (access, journal) = (app.parts.access.clone(), app.parts.journal.clone());
-    let page = app
-        .parts
-        .pools
-        .control
-        .run(move || {
-            let grant = access.read_session(&caller.who, session)?;
-            Ok::<_, TransferError>(journal.page(
-                grant.session(),
-                query.log_generation.map(LogGeneration::new),
-                query.before_seq.map(Seq::new),
-                usize::try_from(limit).unwrap_or(usize::MAX),
-            )?)
-        })
-        .await??;
-    Ok(axum::Json(page.into()))
+    let reading = move || {
+        let grant = access.read_session(&caller.who, session)?;
+        let read = || {
+            let mut page = journal.page(grant.session(), generation, before, limit)?;
+            if let Some(messages) = messages {
+                page.keep_messages(usize::try_from(messages).unwrap_or(usize::MAX));
+            }
+            Ok::<_, TransferError>(page)
+        };
+        if !query.projections {
+            return Ok::<_, TransferError>(PageBody::from(read()?));
+        }
+        for _ in 0..TRIES {
+            let page = read()?;
+            let next = page
+                .events
+                .last()
+                .map_or(0, |event| event.seq.get().saturating_add(1));
+            let standing = Standing::read(journal.as_ref(), grant.session())?;
+            // What was read after the page holds at its end where nothing came in between.
+            if journal.session(grant.session())?.next_seq.get() == next {
+                return Ok(PageBody {
+                    projections: Some(ProjectionsBody::of(&standing, next)),
+                    ..PageBody::from(page)
+                });
+            }
+        }
+        Err(JournalError::Busy.into())
+    };
+    Ok(axum::Json(app.parts.pools.control.run(reading).await??))
+}
+
+impl ProjectionsBody {
+    fn of(standing: &Standing, next: u64) -> Self {
+        Self {
+            as_of_seq: i64::try_from(next).unwrap_or(i64::MAX).saturating_sub(1),
+            values: ProjectionValues {
+                open_turn_start_seq: standing.turn.map(|turn| turn.start.get()),
+                approval_policy: match standing.policy {
+                    Policy::Ask => "ask",
+                    Policy::Never => "never",
+                },
+            },
+        }
+    }
 }
 
 /// Events to be appended: all of them or none.

@@ -154,3 +154,101 @@ fn st_04_a_receipt_comes_after_the_flush() {
     let again = submit(&server, &session, &server.alice, "l", "lost");
     assert_eq!(again.status, 201, "what failed is not kept as done");
 }
+
+/// ST-02: pages are counted by the messages that were appended; copies that a replacement carries do not
+/// count, and nothing is left out or doubled between pages.
+#[test]
+fn st_02_pages_count_messages_and_no_copies() {
+    let server = Server::start();
+    let session = server.session(&[&server.alice]);
+    let copy = json!({"type": "user/message", "data": {"text": "a copy"}});
+    let mut events = vec![json!({"type": "note", "data": {}})];
+    for n in 0..9 {
+        let kind = if n % 2 == 0 {
+            "user/message"
+        } else {
+            "assistant/message"
+        };
+        events.push(json!({"type": kind, "data": {"n": n}}));
+        events.push(json!({"type": "step", "data": {}}));
+        if n % 3 == 0 {
+            let data = json!({"messages": [copy, copy, copy]});
+            events.push(json!({"type": "conversation/replace", "data": data}));
+        }
+    }
+    let all = events.len() as u64;
+    let answer = server.post(
+        &format!("{session}/events"),
+        &server.host,
+        &json!({ "events": events }),
+    );
+    assert_eq!(answer.status, 201);
+    let (mut seen, mut counts): (Vec<u64>, Vec<usize>) = (Vec::new(), Vec::new());
+    let mut before = String::new();
+    loop {
+        let page = log(&server, &session, &format!("maxMessages=4{before}"));
+        let events = page["events"].as_array().unwrap();
+        let is_message = |event: &&Value| event["type"].as_str().unwrap().ends_with("/message");
+        counts.push(events.iter().filter(is_message).count());
+        assert!(is_message(&&events[0]) || events[0]["seq"] == 0, "{page}");
+        let seqs: Vec<u64> = events
+            .iter()
+            .map(|event| event["seq"].as_u64().unwrap())
+            .collect();
+        before = format!("&beforeSeq={}", seqs[0]);
+        seen.splice(0..0, seqs);
+        if page["hasMore"] == json!(false) {
+            break;
+        }
+    }
+    assert_eq!(counts, [4, 4, 1]);
+    assert_eq!(seen, (0..all).collect::<Vec<_>>());
+    for wrong in [
+        "maxMessages=0",
+        "maxMessages=201",
+        "projections=true&beforeSeq=3",
+    ] {
+        let target = format!("{session}/events?{wrong}");
+        assert_eq!(server.get(&target, &server.alice).status, 400, "{wrong}");
+    }
+}
+
+/// ST-03: what holds at the end of the last page is of the same cut as its events, while others append.
+#[test]
+fn st_03_projections_are_of_the_page_s_own_end() {
+    let server = Server::start();
+    let session = server.session(&[&server.alice]);
+    let empty = log(&server, &session, "projections=true");
+    assert_eq!(empty["projections"]["asOfSeq"], -1);
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for turn in 0..60 {
+                for kind in ["turn/start", "turn/end"] {
+                    let event = json!({"type": kind, "data": {"turn": turn}});
+                    let form = json!({ "events": [event] });
+                    server.post(&format!("{session}/events"), &server.host, &form);
+                }
+            }
+            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        let mut looks = 0;
+        while !is_over.load(std::sync::atomic::Ordering::Relaxed) || looks < 20 {
+            looks += 1;
+            let target = format!("{session}/events?projections=true&limit=5");
+            let answer = server.get(&target, &server.alice);
+            if answer.status == 503 {
+                continue;
+            }
+            let page = answer.json();
+            let projections = &page["projections"];
+            let Some(last) = page["events"].as_array().unwrap().last() else {
+                continue;
+            };
+            assert_eq!(projections["asOfSeq"], last["seq"]);
+            let open = (last["type"] == "turn/start").then(|| last["seq"].clone());
+            let said = &projections["values"]["openTurnStartSeq"];
+            assert_eq!(*said, open.unwrap_or(Value::Null), "{page}");
+        }
+    });
+}

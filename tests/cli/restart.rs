@@ -314,3 +314,47 @@ fn killed_at_any_moment_nothing_pending_lives_on_and_nothing_said_is_lost() {
         (&json!(0), &json!(0))
     );
 }
+
+/// ST-05: killed right after a receipt, the message is in the log, once; and its repeat inserts nothing.
+#[test]
+fn st_05_a_message_whose_receipt_came_is_there_once_after_a_kill() {
+    let home = Home::new();
+    let mut server = serve(&home);
+    let session = server.text("session").to_owned();
+    let made = home.json(&["token", "create", "you"]);
+    let person = made["token"].as_str().unwrap().to_owned();
+    for n in 0..4 {
+        let client = |server: &Server| Client {
+            address: server.address().to_owned(),
+            session: session.clone(),
+            host: String::new(),
+            person: person.clone(),
+        };
+        let (before, key) = (client(&server), format!("once-{n}"));
+        let message = json!({"text": key});
+        let submit = |client: &Client| {
+            client.send(
+                &person,
+                "POST",
+                &client.at("messages"),
+                Some(&key),
+                &message,
+            )
+        };
+        let receipt = submit(&before).unwrap();
+        server.signal(rustix::process::Signal::KILL);
+        server.wait();
+        server = serve(&home);
+        let after = client(&server);
+        let own = |event: &&Value| event["data"]["source"]["requestId"] == key.as_str();
+        let events = after.events();
+        let seqs: Vec<_> = events
+            .iter()
+            .filter(own)
+            .map(|event| event["seq"].clone())
+            .collect();
+        assert_eq!(seqs, [receipt["seq"].clone()], "{key}");
+        assert_eq!(submit(&after), Some(receipt), "{key}");
+        assert_eq!(after.events().len(), events.len(), "{key}");
+    }
+}
