@@ -774,6 +774,43 @@ fn ht_03_a_get_never_decides() {
     assert_eq!(desk.item(&id), item);
 }
 
+/// HT-04: while the first request of a key is under way, its repeat is told so, and another principal's is not
+/// concerned.
+#[test]
+fn ht_04_a_repeat_while_the_first_is_under_way_is_told_so() {
+    let desk = Desk::new();
+    let target = format!("{}/interactions", desk.session);
+    let post = |who: &Person| {
+        let fields = [
+            ("Content-Type", "application/json"),
+            ("Idempotency-Key", "k"),
+        ];
+        let body = approval().to_string();
+        desk.server
+            .ask_with("POST", &target, Some(&who.token), &fields, body.as_bytes())
+    };
+    let gate = desk.server.calls.hold_appends();
+    desk.server.calls.take();
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| post(&desk.server.host));
+        eventually("the first is under way", || {
+            desk.server.calls.has("journal.append")
+        });
+        let repeat = post(&desk.server.host);
+        assert_eq!(refusal(&repeat), (409, "idempotency-key-in-use".to_owned()));
+        let other = post(&desk.server.alice);
+        assert_eq!(other.status, 403, "an owner does not ask: {}", other.text());
+        drop(gate);
+        assert_eq!(first.join().unwrap().status, 201);
+    });
+    assert_eq!(
+        post(&desk.server.host).status,
+        201,
+        "and is answered afterwards"
+    );
+    assert_eq!(desk.pending().len(), 1);
+}
+
 #[test]
 fn ht_04_a_repeat_under_a_key_is_answered_and_not_done_again() {
     let desk = Desk::new();

@@ -358,3 +358,34 @@ fn st_05_a_message_whose_receipt_came_is_there_once_after_a_kill() {
         assert_eq!(after.events().len(), events.len(), "{key}");
     }
 }
+
+/// PM-05: a choice that is held between turns is still held after a kill, and says so.
+#[test]
+fn pm_05_a_choice_between_turns_is_still_pending_after_a_kill() {
+    let home = Home::new();
+    let mut server = serve(&home);
+    let made = home.json(&["token", "create", "you"]);
+    let person = made["token"].as_str().unwrap().to_owned();
+    let client = |server: &Server| Client {
+        address: server.address().to_owned(),
+        session: server.text("session").to_owned(),
+        host: String::new(),
+        person: person.clone(),
+    };
+    let before = client(&server);
+    let choice = json!({"value": "workspace-write"});
+    let path = before.at("permission");
+    let chosen = before.send(&person, "PUT", &path, None, &choice).unwrap();
+    assert_eq!(
+        (&chosen["pending"], &chosen["effectiveValue"]),
+        (&json!(true), &json!("read-only"))
+    );
+    server.signal(rustix::process::Signal::KILL);
+    server.wait();
+    server = serve(&home);
+    let after = client(&server);
+    let now = after
+        .send(&person, "GET", &path, None, &Value::Null)
+        .unwrap();
+    assert_eq!(now, chosen);
+}
