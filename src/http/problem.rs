@@ -835,6 +835,10 @@ impl Problem {
             T::Gate { closed, .. } => Self::of_gate(*closed),
             T::NameDenied { pattern } => Self::name_denied(pattern),
             T::NobodyAsked => Self::new(Code::PolicyNever),
+            T::TooManyEntries { most } => Self::new(Code::OverLimit).with_facts(Facts {
+                reason: Some(format!("an archive has {most} entries at most")),
+                ..Facts::default()
+            }),
             T::File { index, source } => {
                 let mut problem = Self::of(source);
                 problem.0.facts.index = Some(*index);

@@ -78,6 +78,14 @@ impl Facts {
     }
 }
 
+impl Facts {
+    /// Whether its owner may execute it.
+    #[must_use]
+    pub fn is_executable(&self) -> bool {
+        self.mode.contains(Mode::XUSR)
+    }
+}
+
 fn kind(stat: &Statx) -> FileType {
     FileType::from_raw_mode(stat.stx_mode.into())
 }

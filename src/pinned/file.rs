@@ -12,8 +12,8 @@ use crate::model::ByteCount;
 /// An object held by descriptor, so that renames no longer matter. It can be asked, not read.
 #[derive(Debug)]
 pub struct PinnedFile<'root> {
-    handle: OwnedFd,
-    place: Place<'root>,
+    pub(super) handle: OwnedFd,
+    pub(super) place: Place<'root>,
     resolver: Resolver,
 }
 

@@ -14,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+mod directory;
 mod error;
 mod facts;
 mod file;
@@ -30,6 +31,7 @@ mod self_test;
 mod snapshot;
 mod stability;
 
+pub use directory::Listing;
 pub use error::{Kind, PinnedError};
 pub use facts::{Facts, Identity, Moment};
 pub use file::{Examined, OpenFile, PinnedFile};

@@ -80,6 +80,12 @@ pub enum TransferError {
     /// Somebody would have to say yes, and the session's permission is to ask nobody.
     #[error("the session asks nobody, so nobody can say yes")]
     NobodyAsked,
+    /// A directory has more in it than one archive may have.
+    #[error("the directory has more than {most} entries")]
+    TooManyEntries {
+        /// How many that is.
+        most: usize,
+    },
     /// One of several files cannot be had; then none is.
     #[error("file {index}")]
     File {

@@ -12,6 +12,7 @@ pub mod decide;
 pub mod deliverable;
 mod error;
 pub mod exchange;
+mod gather;
 mod homes;
 pub mod live;
 mod parts;

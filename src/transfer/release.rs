@@ -6,15 +6,15 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Parts, Place, TransferError, deliverable::Located};
+use super::{OpenRoot, Parts, Place, TransferError, deliverable::Located};
 use crate::{
     access::{Grant, Principal},
     journal::Once,
     model::{
-        AttachmentId, Cancel, FileName, LogGeneration, MediaType, PrincipalId, SaveName, Seq,
-        SessionHandle,
+        AttachmentId, ByteCount, Cancel, FileName, LogGeneration, MediaType, PrincipalId, SaveName,
+        Seq, SessionHandle,
     },
-    pinned::{Bounds, Evidence, Kind, PinnedError},
+    pinned::{Bounds, Grade, Kind, PinnedError, Resolver},
     policy::{Decision, NameClass, Preset},
     receipt::{self, Draft, Loose, Released, Wanted},
     spool::Spool,
@@ -43,7 +43,10 @@ pub struct Terms {
 pub(super) struct Copied {
     place: Place,
     spool: Spool,
-    evidence: Evidence,
+    resolver: Resolver,
+    grade: Grade,
+    /// What is put after the file's name: an archive is called after its directory.
+    suffix: &'static str,
     asks: bool,
 }
 
@@ -154,14 +157,53 @@ async fn attempt<T>(
     let bounds = Bounds::new(limit, Cancel::new());
     let copied = root
         .snapshot(&parts.gate, place.path.clone(), spool, bounds)
-        .await?;
-    let (spool, evidence) = copied.into_parts();
+        .await;
+    if let Err(TransferError::Pinned(PinnedError::NotRegular(Kind::Directory))) = &copied {
+        return archive(parts, &root, place, preset, limit).await;
+    }
+    let (spool, evidence) = copied?.into_parts();
     let class = root.rules().names.judge(&place.path, Some(spool.len()));
     Ok(Copied {
         asks: asks(preset, &class)?,
         place: place.clone(),
         spool,
-        evidence,
+        resolver: evidence.resolver,
+        grade: evidence.grade,
+        suffix: "",
+    })
+}
+
+/// A directory as one archive of its files.
+async fn archive(
+    parts: &Parts,
+    root: &OpenRoot,
+    place: &Place,
+    preset: Preset,
+    limit: ByteCount,
+) -> Result<Copied, TransferError> {
+    let asked = asks(preset, &root.rules().names.judge(&place.path, None))?;
+    let judge = move |class: &NameClass<'_>| match asks(preset, class) {
+        Ok(asks) => Ok(asks),
+        Err(TransferError::NobodyAsked) => Err("policy-never"),
+        Err(_denied) => Err("denied_name"),
+    };
+    let (gathered, resolver) = root
+        .gather(
+            &parts.gate,
+            parts.store.clone(),
+            place.path.clone(),
+            Bounds::new(limit, Cancel::new()),
+            parts.limits.file,
+            judge,
+        )
+        .await?;
+    Ok(Copied {
+        place: place.clone(),
+        spool: gathered.spool,
+        resolver,
+        grade: gathered.grade,
+        suffix: ".zip",
+        asks: asked || gathered.asks,
     })
 }
 
@@ -225,7 +267,8 @@ pub(super) async fn keep(
 
 fn draft(parts: &Parts, copy: &Copied, at: For) -> Result<Draft, TransferError> {
     let digest = copy.spool.digest();
-    let name = SaveName::of_bytes(copy.place.path.file_name(), digest);
+    let name = [copy.place.path.file_name(), copy.suffix.as_bytes()].concat();
+    let name = SaveName::of_bytes(&name, digest);
     let name = FileName::parse(name.as_str())
         .map_err(|_unfit| TransferError::Pinned(PinnedError::NotRegular(Kind::Unknown)))?;
     Ok(Draft {
@@ -239,8 +282,8 @@ fn draft(parts: &Parts, copy: &Copied, at: For) -> Result<Draft, TransferError> 
         bytes: copy.spool.len(),
         media_type: MediaType::Octets,
         root: copy.place.root.clone(),
-        resolver: copy.evidence.resolver.name().to_owned(),
-        grade: copy.evidence.grade.name().to_owned(),
+        resolver: copy.resolver.name().to_owned(),
+        grade: copy.grade.name().to_owned(),
         pinned_at: parts.clock.now(),
         asked_by: at.who,
     })

@@ -10,15 +10,19 @@ use std::{
     time::Duration,
 };
 
-use super::TransferError;
+use super::{
+    TransferError,
+    gather::{Gathered, Gathering},
+};
 use crate::{
     access::Grant,
     gate::{Gate, PinningProof, RootFacts},
     model::{ByteCount, RelPath},
-    pinned::{Bounds, PinnedError, Policy, Root, Snapshot},
-    policy::NameRules,
+    pinned::{Bounds, Listing, PinnedError, Policy, Resolver, Root, Snapshot},
+    policy::{NameClass, NameRules},
     pool::{Pool, PoolError},
     spool::SpoolWriter,
+    store::Store,
 };
 
 /// Threads of one root: a disk that hangs holds up its own files alone.
@@ -98,6 +102,27 @@ impl HeldRoot {
     #[must_use]
     pub fn rules(&self) -> &Rules {
         &self.rules
+    }
+
+    /// Lists a directory. For what runs on the root's threads against a proof.
+    pub(super) fn list(
+        &self,
+        path: &RelPath,
+        resolver: Resolver,
+        most: usize,
+    ) -> Result<Listing, PinnedError> {
+        self.root.pin(path, resolver, &mut ())?.list(most)
+    }
+
+    /// Copies one file. For what runs on the root's threads against a proof.
+    pub(super) fn copy(
+        &self,
+        path: &RelPath,
+        resolver: Resolver,
+        spool: SpoolWriter,
+        bounds: &Bounds,
+    ) -> Result<Snapshot, PinnedError> {
+        self.root.snapshot(path, resolver, spool, bounds, &mut ())
     }
 
     /// Whether it belongs to the uid we run as: then there is no boundary to who writes there.
@@ -284,7 +309,60 @@ impl OpenRoot {
                 .reopen(&mut ())?
                 .copy_to(spool, &bounds, &mut ())?)
         };
-        match self.pool.run(read).await {
+        self.on_its_threads(read).await
+    }
+
+    /// Makes one archive of a directory, on one of the root's threads, against the gate's answer there.
+    ///
+    /// # Errors
+    /// As [`OpenRoot::snapshot`] and [`Gathering::run`].
+    pub(super) async fn gather(
+        &self,
+        gate: &Arc<Gate>,
+        store: Arc<dyn Store>,
+        path: RelPath,
+        bounds: Bounds,
+        ceiling: ByteCount,
+        judge: impl Fn(&NameClass<'_>) -> Result<bool, &'static str> + Send + 'static,
+    ) -> Result<(Gathered, Resolver), TransferError> {
+        let _stops = bounds.cancel.fire_on_drop();
+        let (held, gate) = (Arc::clone(&self.held), Arc::clone(gate));
+        let gathering = move || {
+            let proof = gate
+                .proof(&held.name)
+                .map_err(|closed| TransferError::Gate {
+                    closed,
+                    root: held.name.clone(),
+                })?;
+            let mut answer = Err(PinnedError::Unsupported("no resolver was proven").into());
+            for resolver in proof.resolvers() {
+                let gathering = Gathering {
+                    root: &held,
+                    resolver: *resolver,
+                    store: &*store,
+                    bounds: &bounds,
+                    ceiling,
+                    judge: &judge,
+                };
+                answer = gathering.run(&path).map(|gathered| (gathered, *resolver));
+                let is_absent = matches!(
+                    answer,
+                    Err(TransferError::Pinned(PinnedError::Unsupported(_)))
+                );
+                if !is_absent {
+                    break;
+                }
+            }
+            answer
+        };
+        self.on_its_threads(gathering).await
+    }
+
+    async fn on_its_threads<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, TransferError> + Send + 'static,
+    ) -> Result<T, TransferError> {
+        match self.pool.run(work).await {
             Ok(answer) => answer,
             Err(PoolError::Busy) => {
                 Err(PinnedError::Busy("too many reads of the root wait").into())

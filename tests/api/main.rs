@@ -17,6 +17,9 @@ mod support;
 #[path = "../support/proven.rs"]
 mod proven;
 
+#[path = "../support/skip.rs"]
+mod skip;
+
 mod access;
 mod asked;
 mod attachments;
@@ -24,6 +27,7 @@ mod capture;
 mod connections;
 mod coverage;
 mod damage;
+mod directories;
 mod doors;
 mod downloads;
 mod events;
