@@ -170,8 +170,9 @@ impl Download {
         let kept = part.len()?;
         let mut request = client.request(Method::GET, &self.path);
         if kept > 0 {
-            // The address names the content, so a range of it cannot be one of something else.
-            request = request.header(header::RANGE, format!("bytes={kept}-"));
+            request = request
+                .header(header::RANGE, format!("bytes={kept}-"))
+                .header(header::IF_RANGE, self.tag());
         }
         let request = request
             .body(axum::body::Body::empty())
@@ -181,13 +182,19 @@ impl Download {
             .map_err(stalled)??;
         let (mut at, total) = match response.status() {
             StatusCode::OK => {
-                part.truncate()?;
+                self.is_ours(&response)?;
                 let total = content_length(&response)
                     .ok_or_else(|| odd("the answer does not state its length"))?;
+                self.is_stated(total)?;
+                part.truncate()?;
                 (0, total)
             }
             StatusCode::PARTIAL_CONTENT => match content_range(&response) {
-                Some((Some(first), total)) if first == kept => (kept, total),
+                Some((Some(first), total)) if kept > 0 && first == kept => {
+                    self.is_ours(&response)?;
+                    self.is_stated(total)?;
+                    (kept, total)
+                }
                 _ => return Err(odd("the answer is not the range that was asked for").into()),
             },
             StatusCode::RANGE_NOT_SATISFIABLE => match content_range(&response) {
@@ -230,6 +237,43 @@ impl Download {
             return Err(Interrupted::Cut(Failure::new(Exit::TryAgain, message)));
         }
         Ok(total)
+    }
+}
+
+impl Download {
+    /// The strong tag of the content.
+    fn tag(&self) -> String {
+        format!("\"{}\"", self.id.digest())
+    }
+
+    /// Refuses an answer that says it is of other content, before a byte of it is kept. One on the way
+    /// may have made the tag a weak one.
+    fn is_ours<B>(&self, response: &Response<B>) -> Result<(), Failure> {
+        let Some(tag) = response.headers().get(header::ETAG) else {
+            return Ok(());
+        };
+        let tag = tag.as_bytes();
+        if tag.strip_prefix(b"W/").unwrap_or(tag) == self.tag().as_bytes() {
+            return Ok(());
+        }
+        let message = format!(
+            "the answer is of other content than {}; nothing of it was kept",
+            self.id
+        );
+        Err(Failure::new(Exit::Damaged, message))
+    }
+
+    /// Refuses a length that is not the one the session states.
+    fn is_stated(&self, total: u64) -> Result<(), Failure> {
+        match self.bytes {
+            Some(bytes) if bytes != total => {
+                let message = format!(
+                    "the answer is of {total} bytes and not of {bytes}; nothing of it was kept"
+                );
+                Err(Failure::new(Exit::Damaged, message))
+            }
+            _ => Ok(()),
+        }
     }
 }
 

@@ -288,3 +288,160 @@ fn a_damaged_object_gives_nothing_and_ends_with_damaged() {
         (&2.into(), &1.into())
     );
 }
+
+/// What is done to the head of an answer.
+type Change = fn(&str) -> String;
+
+/// I03: a range that is not the one that was asked for, or of something else, is not put into the part.
+#[test]
+fn i03_an_answer_that_does_not_fit_is_refused_and_the_part_stays_as_it_was() {
+    let scene = Scene::new();
+    let half: Hurt = Hurt::CutAfter(720_000);
+    let hurts: [(Change, i32, &str); 6] = [
+        (
+            |head| head.replace("bytes 720000-", "bytes 720001-"),
+            1,
+            "not the range",
+        ),
+        (
+            |head| head.replace("-1199999/", "-1199998/"),
+            1,
+            "not the range",
+        ),
+        (|head| head.replace("/1200000", "/*"), 1, "not the range"),
+        (
+            |head| head.replace("content-range:", "x-range:"),
+            1,
+            "not the range",
+        ),
+        (
+            |head| head.replace("1199999/1200000", "1299999/1300000"),
+            5,
+            "1300000 bytes",
+        ),
+        (
+            |head| {
+                let (before, after) = head.split_once("etag: \"").unwrap();
+                format!("{before}etag: \"0{}", &after[1..])
+            },
+            5,
+            "other content",
+        ),
+    ];
+    for (change, code, says) in hurts {
+        let cut = Proxy::start(scene.server.address(), half, 1);
+        assert_eq!(scene.get(&cut.url, &["--retries", "0"]).code, 6);
+        let part = scene.client().join(&scene.names()[0]);
+        let before = std::fs::read(&part).unwrap();
+        let proxy = Proxy::start(scene.server.address(), Hurt::Head(change), 1);
+        let done = scene.get(&proxy.url, &["--retries", "0"]);
+        assert_eq!(done.code, code, "{says}: {done:?}");
+        assert!(done.err.contains(says), "{says}: {done:?}");
+        assert!(std::fs::read(&part).unwrap() == before, "{says}");
+        assert_eq!(scene.names().len(), 1, "{says}: {:?}", scene.names());
+        // The next honest answer ends it.
+        assert_eq!(scene.get(scene.url(), &[]).code, 0, "{says}");
+        assert!(scene.is_whole("r.bin"));
+        std::fs::remove_file(scene.client().join("r.bin")).unwrap();
+    }
+    // A whole answer of something else, where nothing was kept yet.
+    let other =
+        Hurt::Head(|head| head.replace("content-length: 1200000", "content-length: 1199999"));
+    let proxy = Proxy::start(scene.server.address(), other, 1);
+    assert_eq!(scene.get(&proxy.url, &[]).code, 5);
+    assert!(scene.names().is_empty(), "{:?}", scene.names());
+}
+
+/// I03: killed at any point there is a part or the whole file, and the next run goes on.
+#[test]
+fn i03_a_download_killed_under_way_leaves_a_part_and_no_file() {
+    let scene = Scene::new();
+    for at in [1, 4096, 600_000, 1_199_999] {
+        let proxy = Proxy::start(scene.server.address(), Hurt::StandAfter(at), 1);
+        let mut command = scene.home.command(&["get", "--session", "demo", "r.bin"]);
+        let mut child = command
+            .args(["--url", &proxy.url])
+            .env("HOLDFAST_TOKEN", scene.server.text("token"))
+            .current_dir(scene.client())
+            .spawn()
+            .unwrap();
+        let part = || {
+            let names = scene.names();
+            let part = names.iter().find(|name| name.ends_with(".part"))?;
+            Some(std::fs::metadata(scene.client().join(part)).unwrap().len())
+        };
+        while part() != Some(at as u64) {
+            assert!(child.try_wait().unwrap().is_none(), "{at}: it ended");
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(scene.names().len(), 1, "{at}: {:?}", scene.names());
+        assert!(!scene.client().join("r.bin").exists());
+        let mut command = scene
+            .home
+            .command(&["--json", "get", "--session", "demo", "r.bin"]);
+        command
+            .args(["--url", scene.url()])
+            .env("HOLDFAST_TOKEN", scene.server.text("token"))
+            .current_dir(scene.client());
+        assert_eq!(run(&mut command).json()["resumedFrom"], at);
+        assert_eq!(scene.names(), ["r.bin"]);
+        assert!(scene.is_whole("r.bin"));
+        std::fs::remove_file(scene.client().join("r.bin")).unwrap();
+    }
+}
+
+/// A full disk is said, leaves no file under its name, and is gone on from when there is room.
+#[test]
+fn a_full_disk_leaves_a_part_and_no_file() {
+    let scene = Scene::new();
+    // A filesystem of a few hundred kibibytes, which only this command sees.
+    let script = "mount -t tmpfs -o size=400k none small && cd small && \
+                  { \"$@\"; echo code $?; ls -A; mount -o remount,size=4m . && \"$@\"; echo code $?; ls -A; \
+                  cmp r.bin ../../source.bin && echo same; }";
+    std::fs::create_dir(scene.client().join("small")).unwrap();
+    let get = scene.home.command(&["get", "--session", "demo", "r.bin"]);
+    let mut command = std::process::Command::new("unshare");
+    command
+        .args(["-rm", "sh", "-c", script, "sh"])
+        .arg(get.get_program())
+        .args(get.get_args())
+        .args(["--url", scene.url(), "--retries", "1"])
+        .env("HOLDFAST_TOKEN", scene.server.text("token"))
+        .current_dir(scene.client());
+    let done = run(&mut command);
+    if !done.out.contains("code") {
+        return crate::skip::skipped(1, "full disk", "no filesystem may be mounted here");
+    }
+    let lines: Vec<&str> = done.out.lines().collect();
+    assert_eq!(lines[0], "code 6", "{done:?}");
+    assert!(lines[1].ends_with(".part"), "{done:?}");
+    assert!(done.err.contains("No space left"), "{done:?}");
+    assert!(lines[2].contains("sha256 verified"), "{done:?}");
+    assert_eq!(lines[3..], ["code 0", "r.bin", "same"], "{done:?}");
+}
+
+/// Somebody at a terminal sees how far it is.
+#[test]
+fn a_terminal_is_shown_how_far_it_is() {
+    let scene = Scene::new();
+    let get = scene
+        .home
+        .command(&["get", "--session", "demo", "r.bin", "--url", scene.url()]);
+    let words: Vec<String> = std::iter::once(get.get_program())
+        .chain(get.get_args())
+        .map(|word| format!("'{}'", word.to_str().unwrap()))
+        .collect();
+    let mut command = std::process::Command::new("script");
+    command
+        .args(["-qec", &words.join(" "), "/dev/null"])
+        .env("HOLDFAST_TOKEN", scene.server.text("token"))
+        .env("TERM", "xterm")
+        .stdin(std::process::Stdio::null())
+        .current_dir(scene.client());
+    let done = run(&mut command);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(done.out.contains("1.14 MiB/1.14 MiB"), "{done:?}");
+    assert!(scene.is_whole("r.bin"));
+}

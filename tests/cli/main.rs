@@ -18,6 +18,8 @@ mod program;
 mod prove;
 mod proxy;
 mod restart;
+#[path = "../support/skip.rs"]
+mod skip;
 mod tickets;
 mod tls;
 mod up;

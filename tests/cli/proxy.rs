@@ -17,6 +17,10 @@ pub(crate) enum Hurt {
     CutAfter(usize),
     /// The byte at this position of the body is another one.
     FlipAt(usize),
+    /// After so many bytes of the body nothing more comes, and the connection stays.
+    StandAfter(usize),
+    /// The head is another one, once a part of the content was asked for.
+    Head(fn(&str) -> String),
 }
 
 /// A listening proxy; downloads are counted.
@@ -54,9 +58,12 @@ fn pass(mut client: TcpStream, server: &str, hurt: Hurt, times: usize, downloads
     let at = request.windows(2).position(|w| w == b"\r\n").unwrap() + 2;
     request.splice(at..at, b"Connection: close\r\n".iter().copied());
     upstream.write_all(&request).unwrap();
-    let answer = head(&mut upstream);
-    client.write_all(&answer).unwrap();
+    let mut answer = head(&mut upstream);
     let hurts = is_download && downloads.fetch_add(1, Ordering::SeqCst) < times;
+    if let (true, Hurt::Head(change)) = (hurts, hurt) {
+        answer = change(&String::from_utf8(answer).unwrap()).into_bytes();
+    }
+    client.write_all(&answer).unwrap();
     let mut at = 0;
     let mut block = [0; 4096];
     while let Ok(read @ 1..) = upstream.read(&mut block) {
@@ -66,7 +73,13 @@ fn pass(mut client: TcpStream, server: &str, hurt: Hurt, times: usize, downloads
             Hurt::FlipAt(position) if hurts && (at..at + read).contains(&position) => {
                 block[position - at] ^= 1;
             }
-            Hurt::CutAfter(_) | Hurt::FlipAt(_) => {}
+            Hurt::StandAfter(limit) if hurts && at + read > limit => {
+                client.write_all(&block[..limit - at]).ok();
+                // Until the client goes.
+                while matches!(client.read(&mut block), Ok(1..)) {}
+                return;
+            }
+            Hurt::CutAfter(_) | Hurt::FlipAt(_) | Hurt::StandAfter(_) | Hurt::Head(_) => {}
         }
         if client.write_all(&block[..end]).is_err() {
             return;
