@@ -24,6 +24,7 @@ mod wire;
 
 mod bundles;
 mod doors;
+mod hostile;
 mod judges;
 mod names;
 mod nginx;
