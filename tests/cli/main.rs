@@ -17,6 +17,7 @@ mod logs;
 mod program;
 mod prove;
 mod proxy;
+mod released;
 mod restart;
 #[path = "../support/skip.rs"]
 mod skip;

@@ -31,16 +31,16 @@ struct Said {
     asked: Option<String>,
 }
 
-struct Client {
-    address: String,
-    session: String,
-    host: String,
-    person: String,
+pub(crate) struct Client {
+    pub(crate) address: String,
+    pub(crate) session: String,
+    pub(crate) host: String,
+    pub(crate) person: String,
 }
 
 impl Client {
     /// Sends a request; none when nobody answers any more.
-    fn send(
+    pub(crate) fn send(
         &self,
         who: &str,
         method: &str,
@@ -70,7 +70,14 @@ impl Client {
         (answer.status < 300).then(|| serde_json::from_slice(&answer.body).ok())?
     }
 
-    fn at(&self, rest: &str) -> String {
+    /// What is at an address.
+    pub(crate) fn bytes(&self, who: &str, path: &str) -> Vec<u8> {
+        let answer = wire::get(&self.address, path, Some(who), &[]);
+        assert_eq!(answer.status, 200, "{answer:?}");
+        answer.body
+    }
+
+    pub(crate) fn at(&self, rest: &str) -> String {
         format!("/v1/sessions/{}/{rest}", self.session)
     }
 
