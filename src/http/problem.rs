@@ -627,13 +627,13 @@ impl Code {
                  the operator has made room.",
             ),
             Self::ExecutorUnavailable => no(
-                S::NOT_IMPLEMENTED,
+                S::CONFLICT,
                 "nothing here takes it",
                 "No executor is connected to this service, and no member of a request makes one. Nothing was looked \
                  at and nothing was done.",
             ),
             Self::ExecutorKindRefused => no(
-                S::NOT_IMPLEMENTED,
+                S::UNPROCESSABLE_ENTITY,
                 "not a simulation",
                 "The only kind of executor that is taken is `simulation`.",
             ),

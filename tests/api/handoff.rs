@@ -159,7 +159,7 @@ fn ho_01_ho_02_without_an_executor_every_call_is_refused_before_anything_is_look
         let answer = post(&server, &target, &server.alice, &key, body);
         assert_eq!(
             (answer.status, answer.code().as_str()),
-            (501, "executor-unavailable"),
+            (409, "executor-unavailable"),
             "{step} {body}"
         );
     }
