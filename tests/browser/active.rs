@@ -148,6 +148,10 @@ const EMBEDDED: [(&str, &str); 12] = [
 /// Those of them in which the address is a document of its own: there it becomes a download.
 const AS_DOCUMENT: [&str; 5] = ["frame", "loose frame", "object", "embed", "window"];
 
+/// Those of them with which a browser says which page asks: another site's is refused before its ticket is
+/// looked at.
+const REFUSED: [&str; 2] = ["module", "import"];
+
 /// A page of another site that does all of that, each with an address of its own.
 fn embedder(addresses: &[String]) -> String {
     let mut script = String::from(
@@ -297,7 +301,14 @@ fn x01_x03_active_content_by_ticket_never_runs_in_chromium() {
         stage.browser.open(&page);
         let ended = stage.browser.run("return await window.ended", &json!([]));
         assert_eq!(ended, EMBEDDED.len(), "{name}");
-        eventually("every way has asked", || !stage.scene.opened().contains(&0));
+        eventually(
+            "every way has asked, and been refused where it says so",
+            || {
+                let opened = stage.scene.opened();
+                let mut ways = EMBEDDED.iter().zip(&opened);
+                ways.all(|((way, _), uses)| (*uses == 0) == REFUSED.contains(way))
+            },
+        );
         for _ in EMBEDDED.iter().filter(|(way, _)| AS_DOCUMENT.contains(way)) {
             stage.is_saved(&payload.content);
         }
