@@ -11,7 +11,7 @@ use crate::{
     store::{Blob, StoreError},
 };
 
-/// Content that passed [`Verifier::verify`]; the only way to its bytes.
+/// Content that passed [`Verifier::verify`](super::Verifier::verify); the only way to its bytes.
 pub struct Verified<T> {
     pub(super) content: Arc<T>,
     pub(super) tags: Arc<Tags>,
