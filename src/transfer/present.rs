@@ -1,7 +1,8 @@
 //! J3: a host presents files, and has them captured in the same call.
 //!
 //! Each file is copied before the log says that it was presented, and the log says so before anything
-//! is released: a call that fails has presented and released nothing.
+//! is released: where a file cannot be captured, nothing is presented, and where there is no room for what
+//! was captured, the files stand presented and nothing is released.
 
 use std::{sync::Arc, time::Instant};
 
@@ -64,7 +65,9 @@ pub struct Presented {
 ///
 /// # Errors
 /// [`TransferError::Access`] for everybody but the session's host; [`TransferError::File`] with the
-/// first file that cannot be presented or captured, and why. Nothing is declared then.
+/// first file that cannot be presented or captured, and why: nothing is declared then.
+/// [`TransferError::Ledger`] and [`TransferError::Store`] without room for what was captured: it is
+/// declared then, and not kept.
 pub async fn present(
     live: &Arc<Live>,
     parts: &Parts,
