@@ -39,6 +39,8 @@ struct Handle {
     /// One permit per unit of work waiting or running.
     places: Arc<Semaphore>,
     capacity: usize,
+    /// Whether work runs where it is asked for.
+    is_inline: bool,
 }
 
 #[derive(Default)]
@@ -67,6 +69,7 @@ impl Pool {
             queue: Arc::default(),
             places: Arc::new(Semaphore::new(capacity)),
             capacity,
+            is_inline: false,
         }));
         for _ in 0..threads {
             let queue = Arc::clone(&pool.0.queue);
@@ -75,6 +78,19 @@ impl Pool {
                 .spawn(move || queue.serve())?;
         }
         Ok(pool)
+    }
+
+    /// A pool without threads, whose work runs where it is asked for: for programs of one thread, which
+    /// make the same system calls each time.
+    #[cfg(feature = "_seams")]
+    #[must_use]
+    pub fn inline() -> Self {
+        Self(Arc::new(Handle {
+            queue: Arc::default(),
+            places: Arc::new(Semaphore::new(1)),
+            capacity: 1,
+            is_inline: true,
+        }))
     }
 
     /// Runs `work` on one of the threads.
@@ -123,7 +139,7 @@ impl Pool {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, PoolError> {
         let (answer, result) = oneshot::channel();
-        self.0.queue.push(Box::new(move || {
+        let job: Job = Box::new(move || {
             if !answer.is_closed() {
                 // A panic is the work's own failure: the thread goes on, the caller sees `Gone`.
                 if let Ok(value) = catch_unwind(AssertUnwindSafe(work)) {
@@ -132,7 +148,12 @@ impl Pool {
                     drop(answer.send(value));
                 }
             }
-        }));
+        });
+        if self.0.is_inline {
+            job();
+        } else {
+            self.0.queue.push(job);
+        }
         result.await.map_err(|_dropped| PoolError::Gone)
     }
 }

@@ -205,6 +205,17 @@ impl Roots {
         served.collect::<io::Result<_>>().map(Self)
     }
 
+    /// As [`Roots::serve`], reading on the caller's thread.
+    #[cfg(feature = "_seams")]
+    #[must_use]
+    pub fn serve_inline(held: Vec<HeldRoot>) -> Self {
+        let served = held.into_iter().map(|held| Served {
+            held: Arc::new(held),
+            pool: Pool::inline(),
+        });
+        Self(served.collect())
+    }
+
     /// The root the proof speaks of. The grant says that somebody may ask at all (I10), the proof that
     /// reading it is safe (I3); without both there is no root.
     #[must_use]

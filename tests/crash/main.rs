@@ -9,6 +9,10 @@
 
 #[path = "../support/content.rs"]
 mod content;
+#[path = "../support/proven.rs"]
+mod proven;
+#[path = "../support/releasing.rs"]
+mod releasing;
 #[path = "../support/session.rs"]
 mod session;
 #[path = "../support/skip.rs"]
@@ -19,6 +23,7 @@ mod errors;
 mod handoff;
 mod journal;
 mod journey;
+mod releases;
 mod store;
 mod tickets;
 mod trace;

@@ -211,3 +211,8 @@ pub(crate) fn store_tool(args: impl IntoIterator<Item = impl ToString>) -> Progr
 pub(crate) fn journal_tool(args: impl IntoIterator<Item = impl ToString>) -> Program {
     Program::new(Path::new(env!("CARGO_BIN_EXE_journal-tool")), args)
 }
+
+/// The program that releases, likewise.
+pub(crate) fn release_tool(args: impl IntoIterator<Item = impl ToString>) -> Program {
+    Program::new(Path::new(env!("CARGO_BIN_EXE_release-tool")), args)
+}
