@@ -13,6 +13,10 @@ use std::{
         fd::{AsFd, OwnedFd},
         unix::fs::FileExt,
     },
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use rustix::fs::{Mode, OFlags};
@@ -104,6 +108,7 @@ impl SpoolDir {
             limit,
             reserve,
             checked: 0,
+            counted: None,
         };
         let declared = declared.unwrap_or_default();
         writer.find_room(declared.get())?;
@@ -140,9 +145,27 @@ pub struct SpoolWriter {
     reserve: ByteCount,
     /// Up to this length the free space was found sufficient.
     checked: u64,
+    /// Told of every byte taken.
+    counted: Option<Arc<AtomicU64>>,
 }
 
 impl SpoolWriter {
+    /// Adds every byte taken to `counter` as well, for whoever wants to see it grow.
+    #[must_use]
+    pub fn counted(mut self, counter: Arc<AtomicU64>) -> Self {
+        self.counted = Some(counter);
+        self
+    }
+
+    fn take(&mut self, bytes: &[u8]) {
+        self.digester.update(bytes);
+        let taken = ByteCount::from(bytes.len());
+        self.len = ByteCount::new(self.len).saturating_add(taken).get();
+        if let Some(counter) = &self.counted {
+            counter.fetch_add(taken.get(), Ordering::Relaxed);
+        }
+    }
+
     /// Makes sure that the filesystem has room up to length `end` and some more beside the reserve.
     fn find_room(&mut self, end: u64) -> Result<(), SpoolError> {
         if self.reserve == ByteCount::ZERO {
@@ -173,8 +196,7 @@ impl SpoolWriter {
             self.find_room(end.get())?;
         }
         self.file.write_all_at(bytes, self.len)?;
-        self.digester.update(bytes);
-        self.len = end.get();
+        self.take(bytes);
         Ok(())
     }
 
@@ -205,8 +227,7 @@ impl SpoolWriter {
             if bytes.is_empty() {
                 return Ok(());
             }
-            self.digester.update(bytes);
-            self.len = end.get();
+            self.take(bytes);
         }
     }
 

@@ -64,7 +64,9 @@ use crate::{
         verified::Verifier,
     },
     transfer::{
-        Attachments, HeldRoot, HostIdentity, Parts, Pools, Roots, live::LiveOptions, release,
+        Attachments, HeldRoot, HostIdentity, Parts, Pools, Roots,
+        live::{Live, LiveOptions},
+        release,
     },
 };
 
@@ -443,7 +445,7 @@ impl Service {
         let tidying = async {
             tokio::select! {
                 () = stop.cancelled() => {}
-                () = tidy(&self.parts) => {}
+                () = tidy(self.app.live(), &self.parts) => {}
             }
         };
         let live = Arc::clone(self.app.live());
@@ -529,14 +531,14 @@ fn processors() -> usize {
     std::thread::available_parallelism().map_or(2, std::num::NonZero::get)
 }
 /// Ends the releases whose time is over, now and then, and clears away what they kept.
-async fn tidy(parts: &Arc<Parts>) {
+async fn tidy(live: &Arc<Live>, parts: &Arc<Parts>) {
     loop {
         tokio::time::sleep(TIDY).await;
-        let own = Arc::clone(parts);
+        let (live, own) = (Arc::clone(live), Arc::clone(parts));
         if let Err(error) = parts
             .pools
             .store
-            .run_in_turn(move || release::tidy(&own))
+            .run_in_turn(move || release::tidy(&live, &own))
             .await
         {
             tracing::warn!(%error, "what ended is cleared away later");

@@ -11,4 +11,4 @@ mod names;
 mod zip;
 
 pub use names::{MemberName, Names};
-pub use zip::{ZipError, ZipWriter};
+pub use zip::{Take, ZipError, ZipWriter};

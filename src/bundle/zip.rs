@@ -37,9 +37,36 @@ pub enum ZipError {
     /// A member could not be read back.
     #[error("reading a member failed")]
     Read(#[source] io::Error),
+    /// A member was not what it had been a moment before.
+    #[error("a member changed while it was read")]
+    Changed,
     /// Somebody no longer wants it.
     #[error("cancelled")]
     Cancelled,
+}
+
+/// Takes one block of a member.
+pub type Take<'a> = dyn FnMut(&[u8]) -> Result<(), ZipError> + 'a;
+
+/// Length and checksum of what went by.
+#[derive(Default)]
+struct Sum {
+    len: u64,
+    crc: crc32fast::Hasher,
+}
+
+impl Sum {
+    fn take(&mut self, block: &[u8]) {
+        self.len = self.len.saturating_add(ByteCount::from(block.len()).get());
+        self.crc.update(block);
+    }
+
+    fn of(self, len: ByteCount) -> Result<u32, ZipError> {
+        if self.len != len.get() {
+            return Err(ZipError::Changed);
+        }
+        Ok(self.crc.finalize())
+    }
 }
 
 /// A member that was written, as the directory at the end lists it.
@@ -69,8 +96,7 @@ impl ZipWriter {
         }
     }
 
-    /// Adds a file. Its length and checksum stand before its content, so that readers that do not
-    /// seek know them. Blocks; `cancel` is asked between blocks.
+    /// Adds a finished spool's content. Blocks; `cancel` is asked between blocks.
     ///
     /// # Errors
     /// [`ZipError`]; the archive can only be dropped then.
@@ -81,21 +107,46 @@ impl ZipWriter {
         content: &Spool,
         cancel: &Cancel,
     ) -> Result<(), ZipError> {
-        let mut crc = crc32fast::Hasher::new();
-        each_block(content, cancel, |block| {
-            crc.update(block);
+        self.add_from(name, executable, content.len(), |take| {
+            each_block(content, cancel, take)
+        })
+    }
+
+    /// Adds what `read` hands over, block by block. It is called twice: length and checksum stand before
+    /// the content, so that readers that do not seek know them.
+    ///
+    /// # Errors
+    /// What `read` says; [`ZipError::Changed`] when it hands over other bytes than `len`, or others the
+    /// second time. The archive can only be dropped then.
+    pub fn add_from<E: From<ZipError>>(
+        &mut self,
+        name: MemberName,
+        executable: bool,
+        len: ByteCount,
+        mut read: impl FnMut(&mut Take<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut crc = Sum::default();
+        read(&mut |block| {
+            crc.take(block);
             Ok(())
         })?;
+        let crc = crc.of(len)?;
         let entry = Entry {
             name,
             executable,
-            crc: crc.finalize(),
-            len: content.len().get(),
+            crc,
+            len: len.get(),
             offset: self.spool.len().get(),
         };
-        self.spool.write(&entry.local())?;
-        let spool = &mut self.spool;
-        each_block(content, cancel, |block| Ok(spool.write(block)?))?;
+        self.spool.write(&entry.local()).map_err(ZipError::from)?;
+        let (spool, mut written) = (&mut self.spool, Sum::default());
+        read(&mut |block| {
+            written.take(block);
+            Ok(spool.write(block)?)
+        })?;
+        if written.of(len)? != crc {
+            return Err(ZipError::Changed.into());
+        }
         self.entries.push(entry);
         Ok(())
     }
@@ -141,11 +192,7 @@ impl ZipWriter {
 }
 
 /// Reads a spool from its start to its length, block by block.
-fn each_block(
-    content: &Spool,
-    cancel: &Cancel,
-    mut take: impl FnMut(&[u8]) -> Result<(), ZipError>,
-) -> Result<(), ZipError> {
+fn each_block(content: &Spool, cancel: &Cancel, take: &mut Take<'_>) -> Result<(), ZipError> {
     let mut buffer = vec![0; BLOCK];
     let mut at = 0_u64;
     while at < content.len().get() {

@@ -69,8 +69,9 @@ pub(super) enum Command {
     Ls(InSession),
     /// Say which rule governs a presented file and what to do; nothing is opened
     Explain(Presented),
-    /// Release a presented file: exactly its bytes of this moment, or a question about them
-    Release(Presented),
+    /// Release a presented file, or everything in a session as one archive: exactly its bytes of this
+    /// moment, or a question about them
+    Release(Release),
     /// Show what waits for a decision in a session, or decide about exactly these bytes
     Decide(Decide),
     /// Put an approval or a question to a session's people as its host, and wait for their answer
@@ -322,7 +323,7 @@ pub(super) struct TicketCreate {
     pub(super) uses: u32,
 }
 
-/// `explain` and `release`.
+/// `explain`.
 #[derive(Debug, Args)]
 pub(super) struct Presented {
     #[command(flatten)]
@@ -330,6 +331,22 @@ pub(super) struct Presented {
     /// The presented file, by its place in the log as `ls` prints it (`3/1/0`) or by its path
     #[arg(value_name = "FILE")]
     pub(super) file: String,
+}
+
+/// `release`.
+#[derive(Debug, Args)]
+pub(super) struct Release {
+    #[command(flatten)]
+    pub(super) at: InSession,
+    /// The presented file, by its place in the log as `ls` prints it (`3/1/0`) or by its path
+    #[arg(value_name = "FILE", required_unless_present = "all")]
+    pub(super) file: Option<String>,
+    /// Every attachment and every presented file of the session, as one archive
+    #[arg(long, conflicts_with_all = ["file", "wait"])]
+    pub(super) all: bool,
+    /// For how many seconds to try again while the file changes: 60 at most
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(0..=60))]
+    pub(super) wait: Option<u64>,
 }
 
 /// `decide`.

@@ -51,6 +51,7 @@ pub(super) fn of(item: &Value) -> String {
     };
     match string(item, "kind") {
         "release" => {
+            // Everything in a session has no path, only the name of its archive.
             fact("file", string(item, "path"));
             fact("as", string(item, "name"));
             let bytes = item

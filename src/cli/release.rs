@@ -10,7 +10,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::{
-    arguments::{Common, Decide, Presented},
+    arguments::{Common, Decide, Presented, Release},
     ask,
     beside::{config, opening, reach},
     client::{Client, segment},
@@ -28,15 +28,21 @@ use crate::{
 /// The longest text that can be a receipt, in bytes.
 const LONGEST: u64 = 64 << 10;
 
-/// Asks for a file; prints the receipt, or what somebody has to decide.
+/// Asks for a file, or for everything; prints the receipt, or what somebody has to decide.
 pub(super) async fn release(
     common: &Common,
-    file: &Presented,
+    what: &Release,
     output: Output,
 ) -> Result<(), Failure> {
-    let (client, _beside) = reach(common, &file.at.reach).await?;
-    let path = address(&client, file).await?;
-    let answer = ask(&client, Method::POST, &format!("{path}/release")).await?;
+    let (client, _beside) = reach(common, &what.at.reach).await?;
+    let session = find::session(&client, &what.at.session).await?;
+    let path = match &what.file {
+        Some(file) => format!("{}/release", address(&client, session, file).await?),
+        None => format!("/v1/sessions/{session}/archive"),
+    };
+    let wait = what.wait.map(|seconds| format!("?wait={seconds}"));
+    let path = path + wait.as_deref().unwrap_or_default();
+    let answer = ask(&client, Method::POST, &path).await?;
     output.print(&answer, |answer| {
         if answer.get("receipt").is_some() {
             issued(answer)
@@ -59,7 +65,8 @@ pub(super) async fn explain(
     output: Output,
 ) -> Result<(), Failure> {
     let (client, _beside) = reach(common, &file.at.reach).await?;
-    let path = address(&client, file).await?;
+    let session = find::session(&client, &file.at.session).await?;
+    let path = address(&client, session, &file.file).await?;
     let answer = ask(&client, Method::GET, &format!("{path}/explain")).await?;
     output.print(&answer, |answer| {
         let rules = answer.get("rules").and_then(Value::as_array);
@@ -128,11 +135,10 @@ pub(super) async fn decide(
 }
 
 /// The address of a presented file, by its place in the log or by its path.
-async fn address(client: &Client, file: &Presented) -> Result<String, Failure> {
-    let session = find::session(client, &file.at.session).await?;
-    let place = match place(&file.file) {
+async fn address(client: &Client, session: SessionHandle, file: &str) -> Result<String, Failure> {
+    let place = match place(file) {
         Some(place) => place,
-        None => named(client, session, &file.file).await?,
+        None => named(client, session, file).await?,
     };
     Ok(format!("/v1/sessions/{session}/deliverables/{place}"))
 }
@@ -183,13 +189,18 @@ fn issued(answer: &Value) -> String {
     let bytes = answer.pointer("/statement/bytes").and_then(Value::as_u64);
     format!(
         "released: {} ({}, {})\nreceipt {}; holdfast get -s {} {} downloads it\n",
-        shown(said("path")),
+        shown(of_path(said("path"), said("name"))),
         ByteCount::new(bytes.unwrap_or_default()),
         shown(said("attachmentId")),
         shown(string(answer, "receipt")),
         shown(said("session")),
         shown(string(answer, "receipt")),
     )
+}
+
+/// What was read is called by its path, and everything in a session by the name of its archive.
+fn of_path<'a>(path: &'a str, name: &'a str) -> &'a str {
+    if path.is_empty() { name } else { path }
 }
 
 fn waiting(all: &[Value]) -> String {
@@ -199,7 +210,7 @@ fn waiting(all: &[Value]) -> String {
             let bytes = one.get("bytes").and_then(Value::as_u64).unwrap_or_default();
             vec![
                 shown(string(one, "requestId")),
-                shown(string(one, "path")),
+                shown(of_path(string(one, "path"), string(one, "name"))),
                 ByteCount::new(bytes).to_string(),
                 shown(string(one, "attachmentId")),
                 moment(one.get("expiresAt")),

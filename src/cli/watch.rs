@@ -4,7 +4,7 @@
 //! is shown with its controls spelled out; nothing is answered by anything but a line that was typed.
 
 use std::{
-    collections::{BTreeSet, VecDeque},
+    collections::VecDeque,
     io::{self, BufRead as _, IsTerminal as _},
     time::Duration,
 };
@@ -36,8 +36,6 @@ const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// The most that waits here; more than one person could answer.
 const MOST: usize = 1024;
-/// The most sessions whose releases are asked for.
-const MOST_SESSIONS: usize = 256;
 
 /// What waits, in the order it came, and how far the first of it is answered.
 struct Desk {
@@ -47,9 +45,6 @@ struct Desk {
     only: Option<SessionHandle>,
     waiting: VecDeque<Value>,
     replies: Vec<Value>,
-    sessions: BTreeSet<String>,
-    /// The releases that were shown, so that none is shown twice.
-    releases: BTreeSet<String>,
 }
 
 /// Shows what waits until it is told to stop.
@@ -70,8 +65,6 @@ pub(super) async fn run(common: &Common, watch: &Watch, output: Output) -> Resul
         only,
         waiting: VecDeque::new(),
         replies: Vec::new(),
-        sessions: BTreeSet::new(),
-        releases: BTreeSet::new(),
     };
     let mut typed = typed(asks);
     tokio::select! {
@@ -142,12 +135,10 @@ impl Desk {
                     self.take(frame)?;
                     if is_live {
                         acknowledge(client, stream.as_deref(), last.as_deref()).await;
-                        self.ask_for_releases(client).await?;
                     }
                 }
                 _ = due.tick() => {
                     acknowledge(client, stream.as_deref(), last.as_deref()).await;
-                    self.ask_for_releases(client).await?;
                 }
                 Some(line) = typed.recv(), if self.asks => self.answer(client, &line).await?,
             }
@@ -163,15 +154,11 @@ impl Desk {
             "ready" => {
                 self.waiting.clear();
                 self.replies.clear();
-                self.releases.clear();
             }
-            "session/subscribed" if is_ours && self.sessions.len() < MOST_SESSIONS => {
-                self.sessions.insert(session);
-            }
-            "approval/requested" | "question/requested" if is_ours => {
+            "approval/requested" | "question/requested" | "release/requested" if is_ours => {
                 self.put(&frame.event, frame.data)?;
             }
-            "approval/resolved" | "question/resolved" if is_ours => {
+            "approval/resolved" | "question/resolved" | "release/resolved" if is_ours => {
                 self.settled(&frame.event, &frame.data)?;
             }
             "stream/error" => note("the stream was too slow and begins anew"),
@@ -298,32 +285,6 @@ impl Desk {
             )),
             Err(fault) => line(format_args!("{}: not taken: {}", shown(id), fault.message)),
         }
-    }
-
-    /// Shows the releases that wait, which the stream does not tell.
-    async fn ask_for_releases(&mut self, client: &Client) -> Result<(), Failure> {
-        for session in self.sessions.clone() {
-            let path = format!("/v1/sessions/{}/releases", segment(&session));
-            let mut answer = match client.json(Method::GET, &path, None).await {
-                // Not for this caller, such as a host: nothing to show.
-                Err(fault) if fault.exit == Exit::NotFound => continue,
-                answer => answer?,
-            };
-            let pending = answer.get_mut("pendingReleases").map(Value::take);
-            let Some(Value::Array(pending)) = pending else {
-                continue;
-            };
-            for release in pending {
-                if self.releases.len() < MOST
-                    && self
-                        .releases
-                        .insert(string(&release, "requestId").to_owned())
-                {
-                    self.put("release/requested", release)?;
-                }
-            }
-        }
-        Ok(())
     }
 }
 

@@ -14,14 +14,15 @@ use super::{
     interactions::Answered,
     problem::Problem,
     receipts::ReceiptBody,
-    releases::ReleaseBody,
 };
 use crate::{
     journal::{Once, RetryKey},
     model::Digest,
     receipt::Released,
     transfer::{
+        archive,
         deliverable::{self, Explained},
+        live::Waiting,
         present::{self, File, Presentation},
         release::{self, LONGEST_WAIT, Terms},
     },
@@ -37,6 +38,25 @@ pub(super) struct WaitQuery {
     wait: Option<u64>,
 }
 
+/// Marks a request and its repeats. The same key on another route is another key.
+fn once(
+    caller: &Caller,
+    route: &str,
+    key: Option<RetryKey>,
+    asked: Digest,
+) -> Result<Option<Once>, Problem> {
+    let once = |key: RetryKey| {
+        let scoped = Digest::of(format!("{route} {}", key.as_str()).as_bytes());
+        Ok(Once {
+            who: caller.who.id,
+            key: RetryKey::parse(scoped.to_string().as_bytes())
+                .map_err(|_ours| Problem::malformed("the key of a release"))?,
+            asked,
+        })
+    };
+    key.map(once).transpose()
+}
+
 impl WaitQuery {
     fn terms(
         &self,
@@ -49,18 +69,7 @@ impl WaitQuery {
         if wait > LONGEST_WAIT {
             return Err(Problem::malformed("`wait` is 0 to 60 seconds"));
         }
-        let once = key
-            .map(|key| {
-                // The same key on another route is another key.
-                let scoped = Digest::of(format!("{route} {}", key.as_str()).as_bytes());
-                Ok::<_, Problem>(Once {
-                    who: caller.who.id,
-                    key: RetryKey::parse(scoped.to_string().as_bytes())
-                        .map_err(|_ours| Problem::malformed("the key of a release"))?,
-                    asked,
-                })
-            })
-            .transpose()?;
+        let once = once(caller, route, key, asked)?;
         Ok(Terms { wait, once })
     }
 }
@@ -130,7 +139,7 @@ impl From<Explained> for ExplainBody {
             description = "Marks the request and its repeats, for a day")),
     responses(
         (status = 201, description = "Released", body = ReceiptBody),
-        (status = 202, description = "Somebody has to decide", body = ReleaseBody)),
+        (status = 202, description = "Somebody has to decide", body = Waiting)),
 )]
 pub(super) async fn release(
     State(app): State<App>,
@@ -142,16 +151,49 @@ pub(super) async fn release(
     let located = deliverable::locate(&app.parts, &caller.who, at).await?;
     let asked = Digest::of(format!("{at:?}").as_bytes());
     let terms = query.terms(&caller, "release", key, asked)?;
-    let released = release::release(&app.parts, &caller.who, located, terms).await?;
-    Ok(match released {
+    let released = release::release(app.live(), &app.parts, &caller.who, located, terms).await?;
+    Ok(answer(&app, &released))
+}
+
+/// 201 with the receipt, or 202 with the question.
+fn answer(app: &App, released: &Released) -> Response {
+    match released {
         Released::Now(receipt) => {
-            (StatusCode::CREATED, axum::Json(ReceiptBody::from(&receipt))).into_response()
+            (StatusCode::CREATED, axum::Json(ReceiptBody::from(receipt))).into_response()
         }
         Released::Asked(ask) => {
-            let body = ReleaseBody::of(&ask, app.parts.identity.bridge_generation);
-            (StatusCode::ACCEPTED, axum::Json(body)).into_response()
+            (StatusCode::ACCEPTED, axum::Json(app.live().waiting(ask))).into_response()
         }
-    })
+    }
+}
+
+/// Makes one archive of everything in a session: the attachments its log refers to and the files it
+/// declares, each as it would be had alone. Releases exactly these bytes, or asks somebody about them where
+/// one of the files would be asked about.
+///
+/// What cannot be in it is listed in its manifest: declared files as long as the gate is closed, unopened,
+/// and attachments that are lost or damaged.
+#[utoipa::path(
+    post, path = "/v1/sessions/{session}/archive", tag = "deliverables",
+    security(("bearer" = [])),
+    params(("session" = String, Path, description = "The session's handle"),
+        ("Idempotency-Key" = Option<String>, Header,
+            description = "Marks the request and its repeats, for a day")),
+    responses(
+        (status = 201, description = "Released", body = ReceiptBody),
+        (status = 202, description = "Somebody has to decide", body = Waiting)),
+)]
+pub(super) async fn archive(
+    State(app): State<App>,
+    caller: Caller,
+    _: NoQuery,
+    InSession(session): InSession,
+    Retry(key): Retry,
+) -> Result<Response, Problem> {
+    let asked = Digest::of(session.to_string().as_bytes());
+    let once = once(&caller, "archive", key, asked)?;
+    let released = archive::archive(app.live(), &app.parts, &caller.who, session, once).await?;
+    Ok(answer(&app, &released))
 }
 
 /// Files a host presents.
@@ -208,7 +250,7 @@ pub(super) struct PresentedRow {
     receipt: Option<ReceiptBody>,
     /// The question.
     #[serde(skip_serializing_if = "Option::is_none")]
-    release: Option<ReleaseBody>,
+    release: Option<Waiting>,
 }
 
 /// Declares files in the session's log; with `capture` each is copied at this moment, and the answer
@@ -278,7 +320,7 @@ pub(super) async fn present(
                 index,
                 outcome: "awaiting-decision",
                 receipt: None,
-                release: Some(ReleaseBody::of(&ask, app.parts.identity.bridge_generation)),
+                release: Some(app.live().waiting(&ask)),
             },
         })
         .collect();

@@ -51,6 +51,7 @@ use super::{
         attachments::download,
         deliverables::present,
         deliverables::release,
+        deliverables::archive,
         deliverables::explain,
         releases::list,
         releases::settle,

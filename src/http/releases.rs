@@ -10,77 +10,9 @@ use super::{
 };
 use crate::{
     model::{AttachmentId, ByteCount},
-    receipt::{Answer, Ask, Decision, Outcome},
-    transfer::decide,
+    receipt::{Answer, Decision, Outcome},
+    transfer::{decide, live::Waiting},
 };
-
-/// A release that waits for somebody's yes or no.
-#[derive(Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct ReleaseBody {
-    /// What sort of question it is.
-    kind: &'static str,
-    /// Its id; no credential.
-    request_id: String,
-    /// The run of the service that shows it.
-    bridge_generation: u64,
-    /// The session.
-    session: String,
-    /// The event that declares the file.
-    log_generation: u32,
-    /// The event that declares the file.
-    seq: u64,
-    /// The position in the event.
-    index: u32,
-    /// The path beneath the root; untrusted text, escaped so that it is safe to show.
-    path: String,
-    /// The name it would be handed out under.
-    name: String,
-    /// The content a yes releases, and nothing else.
-    attachment_id: String,
-    /// Its length.
-    bytes: u64,
-    /// How sure it is that the bytes were the file's content at one moment.
-    grade: String,
-    /// When it was copied, in milliseconds since the epoch.
-    pinned_at: i64,
-    /// Who asked for it.
-    asked_by: String,
-    /// When the question was put.
-    asked_at: i64,
-    /// From when on whoever shows it should remind somebody: four fifths of its time are over.
-    remind_at: i64,
-    /// When it ends without an answer; the copy is then no longer kept.
-    expires_at: i64,
-    /// What may be decided.
-    choices: [&'static str; 2],
-}
-
-impl ReleaseBody {
-    pub(super) fn of(ask: &Ask, bridge_generation: u64) -> Self {
-        let draft = &ask.draft;
-        Self {
-            kind: "release",
-            request_id: ask.handle.to_string(),
-            bridge_generation,
-            session: draft.session.to_string(),
-            log_generation: draft.log_generation.get(),
-            seq: draft.seq.get(),
-            index: draft.index,
-            path: draft.path.clone(),
-            name: draft.name.to_string(),
-            attachment_id: draft.id.to_string(),
-            bytes: draft.bytes.get(),
-            grade: draft.grade.clone(),
-            pinned_at: draft.pinned_at.as_millis(),
-            asked_by: draft.asked_by.to_string(),
-            asked_at: ask.asked_at.as_millis(),
-            remind_at: ask.remind_at().as_millis(),
-            expires_at: ask.expires_at.as_millis(),
-            choices: [Decision::AllowedOnce.as_str(), Decision::Rejected.as_str()],
-        }
-    }
-}
 
 /// What waits for a decision in a session.
 #[derive(Debug, Serialize, ToSchema)]
@@ -89,7 +21,7 @@ pub(super) struct ReleasesBody {
     /// The run of the service.
     bridge_generation: u64,
     /// The questions, oldest first.
-    pending_releases: Vec<ReleaseBody>,
+    pending_releases: Vec<Waiting>,
 }
 
 /// A decision, about exactly one content.
@@ -144,10 +76,7 @@ pub(super) async fn list(
     let bridge_generation = app.parts.identity.bridge_generation;
     Ok(axum::Json(ReleasesBody {
         bridge_generation,
-        pending_releases: waiting
-            .iter()
-            .map(|ask| ReleaseBody::of(ask, bridge_generation))
-            .collect(),
+        pending_releases: waiting.iter().map(|ask| app.live().waiting(ask)).collect(),
     }))
 }
 
@@ -179,7 +108,7 @@ pub(super) async fn settle(
         decision,
         who: caller.who.id,
     };
-    let outcome = decide::settle(&app.parts, &caller.who, answer).await?;
+    let outcome = decide::settle(app.live(), &app.parts, &caller.who, answer).await?;
     Ok(axum::Json(ReleaseDecidedBody {
         accepted: true,
         outcome: decision.as_str(),

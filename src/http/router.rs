@@ -199,6 +199,7 @@ fn rows() -> Vec<Row> {
             Scope::Deliverable,
         )
         .get(deliverables::explain),
+        row("/v1/sessions/{session}/archive", Scope::Session).post(deliverables::archive),
         row("/v1/sessions/{session}/releases", Scope::Session).get(releases::list),
         row(
             "/v1/sessions/{session}/releases/{interaction}/decision",

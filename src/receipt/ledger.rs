@@ -11,8 +11,8 @@ use crate::{
     control::{Control, ControlError, Tx},
     journal::Once,
     model::{
-        AttachmentId, ByteCount, InteractionHandle, LogGeneration, PrincipalId, ReceiptHandle, Seq,
-        SessionHandle, Timestamp,
+        AttachmentId, ByteCount, InteractionHandle, PrincipalId, ReceiptHandle, SessionHandle,
+        Timestamp,
     },
     seal::{Seal, SealKey},
 };
@@ -54,19 +54,6 @@ impl Decision {
             .into_iter()
             .find(|one| one.as_str() == text)
     }
-}
-
-/// Where an item stands in a session's log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// The session.
-    pub session: SessionHandle,
-    /// The numbering of `seq`.
-    pub log_generation: LogGeneration,
-    /// The event.
-    pub seq: Seq,
-    /// The position in the event.
-    pub index: u32,
 }
 
 /// A release that waits for somebody to decide. It survives restarts; its bytes are kept, and nobody
@@ -136,6 +123,26 @@ pub enum Released {
     Asked(Ask),
 }
 
+/// An ask that ended without an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Its session.
+    pub session: SessionHandle,
+    /// The ask.
+    pub handle: InteractionHandle,
+    /// `withdrawn` or `expired`.
+    pub outcome: &'static str,
+}
+
+/// What releases came to, and the asks that ended by it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Booked {
+    /// What became of each, in their order.
+    pub released: Vec<Released>,
+    /// Asks that are over.
+    pub ended: Vec<Ended>,
+}
+
 /// What became of an ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -178,7 +185,7 @@ impl Ledger {
         claims: &Claims,
         bounds: Bounds,
         once: Option<Once>,
-    ) -> Result<Vec<Released>, LedgerError> {
+    ) -> Result<Booked, LedgerError> {
         let drawn = wanted
             .iter()
             .map(|_| Ok((draw()?, draw()?)))
@@ -188,9 +195,13 @@ impl Ledger {
             let known = once.as_ref().map(|once| recall(tx, once)).transpose()?;
             if let Some(known) = known.flatten() {
                 claims.end(tx)?;
-                return known.into_iter().map(|one| one.read(tx, &key)).collect();
+                let known = known.into_iter().map(|one| one.read(tx, &key));
+                return Ok(Booked {
+                    released: known.collect::<Result<_, _>>()?,
+                    ended: Vec::new(),
+                });
             }
-            expire(tx)?;
+            let mut ended = expire(tx)?;
             let mut all = Vec::new();
             for (wanted, (handle, receipt)) in wanted.into_iter().zip(drawn) {
                 let receipt = ReceiptHandle::from_random(receipt);
@@ -198,7 +209,9 @@ impl Ledger {
                 let draft = wanted.draft;
                 all.push(if wanted.asks {
                     let handle = InteractionHandle::from_random(handle);
-                    Released::Asked(ask(tx, draft, handle, receipt, host, bounds)?)
+                    let (asked, withdrawn) = ask(tx, draft, handle, receipt, host, bounds)?;
+                    ended.extend(withdrawn);
+                    Released::Asked(asked)
                 } else {
                     Released::Now(issue(tx, draft, receipt, host, bounds, &key)?)
                 });
@@ -207,7 +220,10 @@ impl Ledger {
             if let Some(once) = &once {
                 remember(tx, once, &all)?;
             }
-            Ok(all)
+            Ok(Booked {
+                released: all,
+                ended,
+            })
         })
     }
 
@@ -308,11 +324,11 @@ impl Ledger {
         self.control.read(|conn| receipt(conn, handle, &self.key))
     }
 
-    /// Ends what has waited too long. Its content is to be cleared away.
+    /// Ends what has waited too long, and says what that was. Its content is to be cleared away.
     ///
     /// # Errors
-    /// [`LedgerError::Control`].
-    pub fn expire(&self) -> Result<(), LedgerError> {
+    /// [`LedgerError::Control`], [`LedgerError::Corrupt`].
+    pub fn expire(&self) -> Result<Vec<Ended>, LedgerError> {
         self.control.write(|tx| expire(tx))
     }
 
@@ -454,12 +470,18 @@ fn ask(
     receipt: ReceiptHandle,
     host: String,
     bounds: Bounds,
-) -> Result<Ask, LedgerError> {
+) -> Result<(Ask, Option<Ended>), LedgerError> {
     let session = row_of(tx, draft.session)?;
+    let mut withdrawn = None;
     if let Some(open) = same_item(tx, session, &draft)? {
         if open.draft.id == draft.id && open.draft.bytes == draft.bytes {
-            return Ok(open);
+            return Ok((open, None));
         }
+        withdrawn = Some(Ended {
+            session: draft.session,
+            handle: open.handle,
+            outcome: "withdrawn",
+        });
         tx.prepare_cached(
             "UPDATE asks SET outcome = 'withdrawn', decided_at = ?2 WHERE handle = ?1",
         )
@@ -484,24 +506,46 @@ fn ask(
         draft,
     };
     keep(tx, session, &ask, receipt, host)?;
-    Ok(ask)
+    Ok((ask, withdrawn))
 }
 
 /// Ends what has waited too long.
-fn expire(tx: &Tx<'_>) -> Result<(), LedgerError> {
-    tx.prepare_cached(
-        "INSERT INTO unclaimed (digest, ended)
-         SELECT digest, 1 FROM asks WHERE outcome IS NULL AND expires_at <= ?1",
-    )
-    .and_then(|mut insert| insert.execute([tx.now().as_millis()]))
+fn expire(tx: &Tx<'_>) -> Result<Vec<Ended>, LedgerError> {
+    const OVER: &str = "outcome IS NULL AND expires_at <= ?1";
+    let now = tx.now().as_millis();
+    let over: Vec<(String, String)> = tx
+        .prepare_cached(&format!(
+            "SELECT s.handle, a.handle FROM asks a JOIN sessions s ON s.id = a.session
+             WHERE {OVER} ORDER BY a.id"
+        ))
+        .and_then(|mut find| {
+            find.query_map([now], |row| Ok((row.get(0)?, row.get(1)?)))?
+                .collect()
+        })
+        .map_err(ControlError::from)?;
+    if over.is_empty() {
+        return Ok(Vec::new());
+    }
+    tx.prepare_cached(&format!(
+        "INSERT INTO unclaimed (digest, ended) SELECT digest, 1 FROM asks WHERE {OVER}"
+    ))
+    .and_then(|mut insert| insert.execute([now]))
     .map_err(ControlError::from)?;
-    tx.prepare_cached(
-        "UPDATE asks SET outcome = 'expired', decided_at = ?1
-         WHERE outcome IS NULL AND expires_at <= ?1",
-    )
-    .and_then(|mut update| update.execute([tx.now().as_millis()]))
+    tx.prepare_cached(&format!(
+        "UPDATE asks SET outcome = 'expired', decided_at = ?1 WHERE {OVER}"
+    ))
+    .and_then(|mut update| update.execute([now]))
     .map_err(ControlError::from)?;
-    Ok(())
+    let ended = over.into_iter().map(|(session, handle)| {
+        Ok(Ended {
+            session: SessionHandle::parse(&session)
+                .map_err(|error| LedgerError::Corrupt(error.to_string()))?,
+            handle: InteractionHandle::parse(&handle)
+                .map_err(|error| LedgerError::Corrupt(error.to_string()))?,
+            outcome: "expired",
+        })
+    });
+    ended.collect()
 }
 
 /// Whether the session may hold so many bytes more.
@@ -525,13 +569,23 @@ fn room(tx: &Tx<'_>, session: i64, more: ByteCount, bounds: Bounds) -> Result<()
     Ok(())
 }
 
-/// The waiting ask about the same item.
+/// Where the row of an ask says that it is about everything in a session.
+const EVERYTHING: i64 = -1;
+
+fn position(draft: &Draft) -> i64 {
+    draft
+        .item
+        .as_ref()
+        .map_or(EVERYTHING, |item| item.index.into())
+}
+
+/// The waiting ask about the same item, or about everything in the session as it was then.
 fn same_item(tx: &Tx<'_>, session: i64, draft: &Draft) -> Result<Option<Ask>, LedgerError> {
     let found = tx
         .prepare_cached(
             "SELECT handle, statement, asked_at, expires_at FROM asks
-             WHERE session = ?1 AND generation = ?2 AND seq = ?3 AND idx = ?4
-                 AND outcome IS NULL",
+             WHERE session = ?1 AND idx = ?4 AND outcome IS NULL
+                 AND ((generation = ?2 AND seq = ?3) OR idx = ?5)",
         )
         .and_then(|mut find| {
             find.query_row(
@@ -539,7 +593,8 @@ fn same_item(tx: &Tx<'_>, session: i64, draft: &Draft) -> Result<Option<Ask>, Le
                     session,
                     draft.log_generation.get(),
                     integer(draft.seq.get()),
-                    draft.index
+                    position(draft),
+                    EVERYTHING,
                 ],
                 ask_row,
             )
@@ -578,7 +633,7 @@ fn keep(
             session,
             draft.log_generation.get(),
             integer(draft.seq.get()),
-            draft.index,
+            position(draft),
             draft.id.digest().as_bytes(),
             integer(draft.bytes.get()),
             statement.canonical(),
@@ -683,9 +738,9 @@ mod tests {
         ) -> Result<Released, LedgerError> {
             let claims = self.ledger.claim(&[draft.id.digest()]).unwrap();
             let wanted = vec![Wanted { draft, asks }];
-            let mut all = self.ledger.release(wanted, &claims, bounds, None)?;
-            assert_eq!(all.len(), 1);
-            Ok(all.remove(0))
+            let mut booked = self.ledger.release(wanted, &claims, bounds, None)?;
+            assert_eq!(booked.released.len(), 1);
+            Ok(booked.released.remove(0))
         }
 
         fn ask(&self, draft: Draft, bounds: Bounds) -> Result<Ask, LedgerError> {

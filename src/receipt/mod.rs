@@ -17,6 +17,6 @@ mod statement;
 pub use claims::{Claims, Loose};
 pub use error::{DecideError, LedgerError};
 pub use ledger::{
-    Answer, Ask, Bounds, Decision, Entry, Ledger, Outcome, Receipt, Released, Wanted,
+    Answer, Ask, Booked, Bounds, Decision, Ended, Ledger, Outcome, Receipt, Released, Wanted,
 };
-pub use statement::{Draft, KIND, ParseStatementError, Statement, check};
+pub use statement::{Draft, Item, KIND, ParseStatementError, Reading, Statement, check};

@@ -13,19 +13,41 @@ use crate::{
 pub const KIND: &str = "holdfast-receipt/1";
 const VERSION: u32 = 1;
 
-/// What is to be released: an exact copy of one declared file, and how it came about.
+/// One declared file, by its place in an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Draft {
-    /// The session whose log declares the file.
-    pub session: SessionHandle,
-    /// The numbering of `seq`.
-    pub log_generation: LogGeneration,
-    /// The event.
-    pub seq: Seq,
+pub struct Item {
     /// The position in the event.
     pub index: u32,
     /// The path beneath the root, escaped so that it is safe to show.
     pub path: String,
+}
+
+/// How files of a workspace were read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// The name of the root they were read beneath.
+    pub root: String,
+    /// The resolver that led to them.
+    pub resolver: String,
+    /// How sure it is that the bytes were a file's content at one moment; the weakest of several.
+    pub grade: String,
+}
+
+/// What is to be released: an exact copy of one declared file, or of everything in a session, and how it
+/// came about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Draft {
+    /// The session.
+    pub session: SessionHandle,
+    /// The numbering of `seq`.
+    pub log_generation: LogGeneration,
+    /// The event that declares the file. Of everything in a session: the seq its next event would have
+    /// had.
+    pub seq: Seq,
+    /// The declared file; none for everything in the session.
+    pub item: Option<Item>,
+    /// How files were read; none where there was none to read.
+    pub reading: Option<Reading>,
     /// The name it is handed out under.
     pub name: FileName,
     /// The content.
@@ -34,16 +56,18 @@ pub struct Draft {
     pub bytes: ByteCount,
     /// The inert type it is labelled with.
     pub media_type: MediaType,
-    /// The name of the root it was read beneath.
-    pub root: String,
-    /// The resolver that led to it.
-    pub resolver: String,
-    /// How sure it is that the bytes were the file's content at one moment.
-    pub grade: String,
     /// When it was copied.
     pub pinned_at: Timestamp,
     /// Who asked for it.
     pub asked_by: PrincipalId,
+}
+
+impl Draft {
+    /// The declared path beneath the root; none of everything in a session.
+    #[must_use]
+    pub fn path(&self) -> Option<&str> {
+        self.item.as_ref().map(|item| item.path.as_str())
+    }
 }
 
 /// What a receipt says.
@@ -75,19 +99,19 @@ struct Wire {
     attachment_id: AttachmentId,
     bytes: u64,
     decided_by: Option<PrincipalId>,
-    grade: String,
+    grade: Option<String>,
     host: String,
-    index: u32,
+    index: Option<u32>,
     issued_at: i64,
     log_generation: u32,
     media_type: MediaType,
     name: FileName,
-    path: String,
+    path: Option<String>,
     pinned_at: i64,
     receipt: ReceiptHandle,
     receipt_version: u32,
-    resolver: String,
-    root: String,
+    resolver: Option<String>,
+    root: Option<String>,
     seq: u64,
     session: SessionHandle,
 }
@@ -103,24 +127,25 @@ impl Statement {
     #[must_use]
     pub fn canonical(&self) -> String {
         let of = &self.released;
+        let (item, reading) = (of.item.as_ref(), of.reading.as_ref());
         let wire = Wire {
             asked_by: of.asked_by,
             attachment_id: of.id,
             bytes: of.bytes.get(),
             decided_by: self.decided_by,
-            grade: of.grade.clone(),
+            grade: reading.map(|reading| reading.grade.clone()),
             host: self.host.clone(),
-            index: of.index,
+            index: item.map(|item| item.index),
             issued_at: self.issued_at.as_millis(),
             log_generation: of.log_generation.get(),
             media_type: of.media_type,
             name: of.name.clone(),
-            path: of.path.clone(),
+            path: item.map(|item| item.path.clone()),
             pinned_at: of.pinned_at.as_millis(),
             receipt: self.receipt,
             receipt_version: VERSION,
-            resolver: of.resolver.clone(),
-            root: of.root.clone(),
+            resolver: reading.map(|reading| reading.resolver.clone()),
+            root: reading.map(|reading| reading.root.clone()),
             seq: of.seq.get(),
             session: of.session,
         };
@@ -136,6 +161,20 @@ impl Statement {
         if wire.receipt_version != VERSION {
             return Err(ParseStatementError);
         }
+        let item = match (wire.index, wire.path) {
+            (Some(index), Some(path)) => Some(Item { index, path }),
+            (None, None) => None,
+            _ => return Err(ParseStatementError),
+        };
+        let reading = match (wire.root, wire.resolver, wire.grade) {
+            (Some(root), Some(resolver), Some(grade)) => Some(Reading {
+                root,
+                resolver,
+                grade,
+            }),
+            (None, None, None) if item.is_none() => None,
+            _ => return Err(ParseStatementError),
+        };
         let statement = Self {
             receipt: wire.receipt,
             host: wire.host,
@@ -143,15 +182,12 @@ impl Statement {
                 session: wire.session,
                 log_generation: LogGeneration::new(wire.log_generation),
                 seq: Seq::new(wire.seq),
-                index: wire.index,
-                path: wire.path,
+                item,
+                reading,
                 name: wire.name,
                 id: wire.attachment_id,
                 bytes: ByteCount::new(wire.bytes),
                 media_type: wire.media_type,
-                root: wire.root,
-                resolver: wire.resolver,
-                grade: wire.grade,
                 pinned_at: Timestamp::from_millis(wire.pinned_at),
                 asked_by: wire.asked_by,
             },
@@ -193,7 +229,7 @@ pub fn check(text: &str, key: &SealKey) -> Result<Statement, ParseStatementError
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::{Draft, KIND, ParseStatementError, Statement, check};
+    use super::{Draft, Item, KIND, ParseStatementError, Reading, Statement, check};
     use crate::{
         model::{
             AttachmentId, ByteCount, Digest, FileName, LogGeneration, MediaType, PrincipalId,
@@ -207,15 +243,19 @@ pub(super) mod tests {
             session: SessionHandle::from_random([1; 16]),
             log_generation: LogGeneration::NATIVE,
             seq: Seq::new(7),
-            index: 0,
-            path: "out/a\"b.txt".to_owned(),
+            item: Some(Item {
+                index: 0,
+                path: "out/a\"b.txt".to_owned(),
+            }),
+            reading: Some(Reading {
+                root: "work".to_owned(),
+                resolver: "openat2".to_owned(),
+                grade: "stamped".to_owned(),
+            }),
             name: FileName::parse("a\"b.txt").unwrap(),
             id: AttachmentId::new(Digest::of(content)),
             bytes: ByteCount::from(content.len()),
             media_type: MediaType::Octets,
-            root: "work".to_owned(),
-            resolver: "openat2".to_owned(),
-            grade: "stamped".to_owned(),
             pinned_at: Timestamp::from_millis(5),
             asked_by: PrincipalId::from_random([2; 16]),
         }
@@ -228,6 +268,26 @@ pub(super) mod tests {
             released: draft(b"abc"),
             decided_by: None,
             issued_at: Timestamp::from_millis(6),
+        }
+    }
+
+    #[test]
+    fn a_statement_about_a_session_names_no_file_and_one_about_a_file_names_all_of_it() {
+        let mut statement = statement();
+        statement.released.item = None;
+        assert_eq!(
+            Statement::parse(&statement.canonical()).as_ref(),
+            Ok(&statement)
+        );
+        statement.released.reading = None;
+        let text = statement.canonical();
+        assert_eq!(Statement::parse(&text).as_ref(), Ok(&statement));
+        for (part, half) in [
+            ("\"index\":null", "\"index\":0"),
+            ("\"root\":null", "\"root\":\"work\""),
+        ] {
+            let half = text.replace(part, half);
+            assert_eq!(Statement::parse(&half), Err(ParseStatementError), "{half}");
         }
     }
 

@@ -1,6 +1,8 @@
 //! J2's second half: somebody says yes or no to exactly the bytes they were shown.
 
-use super::{Parts, TransferError, release};
+use std::sync::Arc;
+
+use super::{Parts, TransferError, live::Live, release};
 use crate::{
     access::Principal,
     model::SessionHandle,
@@ -24,20 +26,25 @@ pub async fn waiting(
     parts.pools.control.run(looking).await?
 }
 
-/// Settles a release (I7). After a no its copy leaves the store, unless something else needs it.
+/// Settles a release (I7), and tells of it. After a no its copy leaves the store, unless something else needs it.
 ///
 /// # Errors
 /// [`TransferError::Access`] when the caller may not decide for the session;
 /// [`TransferError::Decide`] when the answer does not fit; nothing has changed then.
 pub async fn settle(
+    live: &Arc<Live>,
     parts: &Parts,
     caller: &Principal,
     answer: Answer,
 ) -> Result<Outcome, TransferError> {
-    let (own, caller) = (parts.clone(), caller.clone());
+    let (live, own, caller) = (Arc::clone(live), parts.clone(), caller.clone());
     let settling = move || {
         own.access.release_from_session(&caller, answer.session)?;
-        let outcome = own.ledger.decide(answer)?;
+        let outcome = live.in_line(answer.session, || {
+            let outcome = own.ledger.decide(answer)?;
+            live.tell_decided(&answer, &outcome);
+            Ok::<_, TransferError>(outcome)
+        })?;
         release::clear(&own);
         Ok(outcome)
     };

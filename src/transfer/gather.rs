@@ -1,19 +1,19 @@
-//! A directory as one archive: each file pinned, copied and shown to have stood still like any other, and
-//! what had to be left out named in a manifest.
+//! Many files as one archive: each pinned, copied and shown to have stood still like any other, and what had
+//! to be left out named in a manifest.
 //!
-//! Runs on the root's own threads. Every name is resolved anew from the root, so that whoever swaps one
-//! meanwhile gets it left out, or what is pinned at that moment.
+//! Files are read on the root's own threads. Every name is resolved anew from the root, so that whoever swaps
+//! one meanwhile gets it left out, or what is pinned at that moment.
 
 use serde::Serialize;
 
-use super::{HeldRoot, TransferError};
+use super::{HeldRoot, TransferError, progress::Progress};
 use crate::{
-    bundle::{Names, ZipError, ZipWriter},
-    model::{AttachmentId, ByteCount, RelPath},
-    pinned::{Bounds, Grade, PinnedError, Resolver, Snapshot},
+    bundle::{MemberName, Names, ZipError, ZipWriter},
+    model::{AttachmentId, ByteCount, Cancel, RelPath, Shown},
+    pinned::{Bounds, Grade, Kind, PinnedError, Resolver, Snapshot},
     policy::NameClass,
     spool::{Spool, SpoolError},
-    store::Store,
+    store::{Blob, Store, StoreError, verified::Verified},
 };
 
 /// The most files and directories of one archive.
@@ -24,12 +24,12 @@ const MANIFEST: &[u8] = b"holdfast-manifest.json";
 /// Whether a file may leave, and whether somebody has to say so first; or the word for why not.
 pub(super) type Judge<'a> = dyn Fn(&NameClass<'_>) -> Result<bool, &'static str> + 'a;
 
-/// An archive of a directory.
+/// A finished archive.
 #[derive(Debug)]
 pub(super) struct Gathered {
     pub(super) spool: Spool,
-    /// The weakest of its files.
-    pub(super) grade: Grade,
+    /// The weakest of the files that were read from a workspace, if there is one.
+    pub(super) grade: Option<Grade>,
     /// Whether somebody has to decide about one of its files.
     pub(super) asks: bool,
 }
@@ -49,13 +49,136 @@ struct Listed {
     name: String,
     attachment_id: AttachmentId,
     bytes: u64,
-    grade: &'static str,
+    /// None for what was never in a workspace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    grade: Option<&'static str>,
 }
 
 #[derive(Debug, Serialize)]
 struct LeftOut {
     path: String,
     class: &'static str,
+}
+
+/// An archive being made.
+#[derive(Debug)]
+pub(super) struct Archive {
+    zip: ZipWriter,
+    names: Names,
+    listed_as: MemberName,
+    manifest: Manifest,
+    ceiling: ByteCount,
+    grade: Option<Grade>,
+    asks: bool,
+}
+
+impl Archive {
+    /// Begins one of `ceiling` bytes at most.
+    pub(super) fn begin(store: &dyn Store, ceiling: ByteCount) -> Result<Self, TransferError> {
+        let mut names = Names::default();
+        let listed = RelPath::parse(MANIFEST).map_err(PinnedError::InvalidPath)?;
+        Ok(Self {
+            zip: ZipWriter::new(store.spool(None, ceiling)?),
+            listed_as: names.take(&listed),
+            names,
+            manifest: Manifest::default(),
+            ceiling,
+            grade: None,
+            asks: false,
+        })
+    }
+
+    /// Notes that something is not in it, and why.
+    pub(super) fn leave_out(&mut self, path: &impl ToString, class: &'static str) {
+        self.manifest.left_out.push(LeftOut {
+            path: path.to_string(),
+            class,
+        });
+    }
+
+    /// The weakest of the files that were read from a workspace so far, if there is one.
+    pub(super) fn grade(&self) -> Option<Grade> {
+        self.grade
+    }
+
+    /// Adds the copy of a workspace's file.
+    fn add(
+        &mut self,
+        path: &RelPath,
+        snapshot: Snapshot,
+        asks: bool,
+        cancel: &Cancel,
+    ) -> Result<(), TransferError> {
+        let (content, evidence) = snapshot.into_parts();
+        let name = self.names.take(path);
+        self.manifest.files.push(Listed {
+            path: path.to_string(),
+            name: name.as_str().to_owned(),
+            attachment_id: AttachmentId::new(content.digest()),
+            bytes: content.len().get(),
+            grade: Some(evidence.grade.name()),
+        });
+        self.zip
+            .add(name, evidence.facts.is_executable(), &content, cancel)
+            .map_err(of_zip)?;
+        self.asks |= asks;
+        let weakest = self.grade.unwrap_or(evidence.grade);
+        self.grade = Some(weakest.min(evidence.grade));
+        Ok(())
+    }
+
+    /// Adds verified content of a store; each block is checked once more as it is read. Blocks.
+    pub(super) fn add_stored(
+        &mut self,
+        path: &RelPath,
+        content: &Verified<Blob>,
+        cancel: &Cancel,
+        progress: &Progress,
+    ) -> Result<(), TransferError> {
+        let name = self.names.take(path);
+        self.manifest.files.push(Listed {
+            path: path.to_string(),
+            name: name.as_str().to_owned(),
+            attachment_id: AttachmentId::new(content.digest()),
+            bytes: content.len().get(),
+            grade: None,
+        });
+        let len = content.len();
+        self.zip.add_from(name, false, len, |take| {
+            let mut blocks = content.blocks(0..len.get());
+            while let Some(block) = blocks.next()? {
+                if cancel.is_fired() {
+                    return Err(StoreError::Cancelled.into());
+                }
+                take(&block).map_err(of_zip)?;
+                progress.read_bytes(ByteCount::from(block.len()).get());
+            }
+            Ok::<_, TransferError>(())
+        })
+    }
+
+    /// Writes the list and ends the archive.
+    pub(super) fn finish(
+        mut self,
+        store: &dyn Store,
+        cancel: &Cancel,
+    ) -> Result<Gathered, TransferError> {
+        self.manifest
+            .left_out
+            .sort_by(|one, other| one.path.cmp(&other.path));
+        let mut list = store.spool(None, self.ceiling)?;
+        let text = serde_json::to_vec_pretty(&self.manifest)
+            .map_err(|error| of_zip(ZipError::Read(error.into())))?;
+        list.write(&text)?;
+        self.zip
+            .add(self.listed_as, false, &list.finish(), cancel)
+            .map_err(of_zip)?;
+        Ok(Gathered {
+            spool: self.zip.finish().map_err(of_zip)?,
+            grade: self.grade,
+            asks: self.asks,
+        })
+    }
 }
 
 /// What is read, and how far.
@@ -65,116 +188,152 @@ pub(super) struct Gathering<'a> {
     pub(super) store: &'a dyn Store,
     /// `limit` is each file's.
     pub(super) bounds: &'a Bounds,
-    /// The largest archive.
-    pub(super) ceiling: ByteCount,
     pub(super) judge: &'a Judge<'a>,
+    pub(super) progress: &'a Progress,
+}
+
+/// Something to be gathered: where it lies, and what it is called in the archive; nothing for what
+/// the archive is of, whose files are called as they are below it.
+pub(super) struct Wanted {
+    pub(super) path: RelPath,
+    pub(super) member: Option<RelPath>,
+}
+
+/// Files there are, by their names in the archive, and how many bytes they said they have.
+#[derive(Default)]
+struct Survey {
+    files: Vec<(RelPath, RelPath)>,
+    bytes: ByteCount,
 }
 
 impl Gathering<'_> {
-    /// Makes the archive of the directory at `top`.
+    /// Adds everything that is wanted, directories with what is in them. `most` entries and the
+    /// archive's ceiling are compared with what there is before anything is copied; `besides` is
+    /// what else will be in it.
     ///
     /// # Errors
-    /// [`TransferError::TooManyEntries`] before anything is copied; [`TransferError::Spool`] when the
-    /// archive would pass its ceiling or the disk is full; [`TransferError::Pinned`] for the directory
-    /// itself, and when the caller went away.
-    pub(super) fn run(&self, top: &RelPath) -> Result<Gathered, TransferError> {
-        let mut manifest = Manifest::default();
-        let files = self.survey(top, &mut manifest)?;
-        let mut zip = ZipWriter::new(self.store.spool(None, self.ceiling)?);
-        let mut names = Names::default();
-        let listed = RelPath::parse(MANIFEST).map_err(PinnedError::InvalidPath)?;
-        let manifest_name = names.take(&listed);
-        let (mut grade, mut asks) = (None::<Grade>, false);
-        for path in files {
-            let beneath = below(top, &path)?;
-            let (snapshot, asked) = match self.one(&path) {
-                Ok(copied) => copied,
-                Err(Stop::LeftOut(class)) => {
-                    manifest.leave_out(&beneath, class);
-                    continue;
+    /// [`TransferError::TooManyEntries`] and [`TransferError::Spool`] before anything is copied;
+    /// [`TransferError::Spool`] when the archive passes its ceiling all the same or the disk is full;
+    /// [`TransferError::Pinned`] for the directory an archive is of, and when the caller went away.
+    pub(super) fn run(
+        &self,
+        wanted: Vec<Wanted>,
+        archive: &mut Archive,
+        most: usize,
+        besides: ByteCount,
+    ) -> Result<(), TransferError> {
+        let mut survey = Survey::default();
+        let mut left = most.saturating_sub(wanted.len());
+        for one in wanted {
+            let class = self.root.rules().names.judge(&one.path, None);
+            match ((self.judge)(&class), &one.member) {
+                (Err(class), Some(member)) => archive.leave_out(&member, class),
+                (asks, _) => {
+                    archive.asks |= asks == Ok(true);
+                    self.survey(one, archive, &mut survey, &mut left, most)?;
                 }
-                Err(Stop::End(error)) => return Err(*error),
-            };
-            let (content, evidence) = snapshot.into_parts();
-            let name = names.take(&beneath);
-            manifest.files.push(Listed {
-                path: beneath.to_string(),
-                name: name.as_str().to_owned(),
-                attachment_id: AttachmentId::new(content.digest()),
-                bytes: content.len().get(),
-                grade: evidence.grade.name(),
-            });
-            zip.add(
-                name,
-                evidence.facts.is_executable(),
-                &content,
-                &self.bounds.cancel,
-            )
-            .map_err(of_zip)?;
-            asks |= asked;
-            grade = Some(grade.map_or(evidence.grade, |grade| grade.min(evidence.grade)));
+            }
         }
-        manifest
-            .left_out
-            .sort_by(|one, other| one.path.cmp(&other.path));
-        let mut list = self.store.spool(None, self.ceiling)?;
-        let text = serde_json::to_vec_pretty(&manifest)
-            .map_err(|error| of_zip(ZipError::Read(error.into())))?;
-        list.write(&text)?;
-        zip.add(manifest_name, false, &list.finish(), &self.bounds.cancel)
-            .map_err(of_zip)?;
-        Ok(Gathered {
-            spool: zip.finish().map_err(of_zip)?,
-            grade: grade.unwrap_or(Grade::Stamped),
-            asks,
-        })
+        if survey.bytes.saturating_add(besides) > archive.ceiling {
+            let limit = archive.ceiling;
+            return Err(SpoolError::OverLimit { limit }.into());
+        }
+        let by_member = |one: &(RelPath, RelPath), other: &(RelPath, RelPath)| {
+            one.1.as_bytes().cmp(other.1.as_bytes())
+        };
+        survey.files.sort_unstable_by(by_member);
+        self.progress.expect(survey.files.len());
+        for (path, member) in survey.files {
+            match self.one(&path) {
+                Ok((snapshot, asks)) => {
+                    archive.add(&member, snapshot, asks, &self.bounds.cancel)?;
+                }
+                Err(Stop::LeftOut(class)) => archive.leave_out(&member, class),
+                Err(Stop::End(error)) => return Err(*error),
+            }
+            self.progress.file_done();
+        }
+        Ok(())
     }
 
-    /// The paths of everything that is no directory, in order; counted before anything is copied.
+    /// Looks at what is wanted, and at everything in it; opens no file.
     fn survey(
         &self,
-        top: &RelPath,
-        manifest: &mut Manifest,
-    ) -> Result<Vec<RelPath>, TransferError> {
-        let (mut files, mut left) = (Vec::new(), MOST_ENTRIES);
-        let mut directories = vec![top.clone()];
-        while let Some(directory) = directories.pop() {
+        wanted: Wanted,
+        archive: &mut Archive,
+        survey: &mut Survey,
+        left: &mut usize,
+        most: usize,
+    ) -> Result<(), TransferError> {
+        let mut open = vec![wanted];
+        while let Some(Wanted { path, member }) = open.pop() {
             if self.bounds.cancel.is_fired() {
                 return Err(PinnedError::Cancelled.into());
             }
-            let listing = match self.root.list(&directory, self.resolver, left) {
-                Ok(listing) => listing,
-                Err(error) if directory == *top => return Err(error.into()),
-                Err(error) => {
-                    manifest.leave_out(&below(top, &directory)?, final_class(error)?);
-                    continue;
-                }
+            let looked = match &member {
+                Some(_) => self.look(&path),
+                // What the archive is of is a directory, and nothing without it.
+                None => Err(PinnedError::NotRegular(Kind::Directory)),
             };
-            if !listing.is_whole {
-                return Err(TransferError::TooManyEntries { most: MOST_ENTRIES });
-            }
-            left = left.saturating_sub(listing.names.len());
-            for (name, is_directory) in listing.names {
-                let whole = [directory.as_bytes(), b"/", &name].concat();
-                let Ok(path) = RelPath::parse(&whole) else {
-                    let shown = String::from_utf8_lossy(&name).escape_default().to_string();
-                    manifest.left_out.push(LeftOut {
-                        path: shown,
-                        class: "name_too_long",
-                    });
+            let error = match (looked, &member) {
+                (Ok(bytes), Some(member)) => {
+                    survey.bytes = survey.bytes.saturating_add(bytes);
+                    survey.files.push((path, member.clone()));
                     continue;
-                };
-                if let NameClass::Denied(_) = self.root.rules().names.judge(&path, None) {
-                    manifest.leave_out(&below(top, &path)?, "denied_name");
-                } else if is_directory {
-                    directories.push(path);
-                } else {
-                    files.push(path);
                 }
+                (Err(PinnedError::NotRegular(Kind::Directory)), _) => {
+                    match self.root.list(&path, self.resolver, *left) {
+                        Ok(listing) if listing.is_whole => {
+                            *left = left.saturating_sub(listing.names.len());
+                            for (name, _) in listing.names {
+                                self.within(&path, member.as_ref(), &name, archive, &mut open);
+                            }
+                            continue;
+                        }
+                        Ok(_) => return Err(TransferError::TooManyEntries { most }),
+                        Err(error) => error,
+                    }
+                }
+                (Err(error), _) => error,
+                (Ok(_), None) => continue,
+            };
+            match member {
+                Some(member) => archive.leave_out(&member, final_class(error)?),
+                None => return Err(error.into()),
             }
         }
-        files.sort_unstable_by(|one, other| one.as_bytes().cmp(other.as_bytes()));
-        Ok(files)
+        Ok(())
+    }
+
+    /// Notes one name of a directory as wanted, unless it never leaves.
+    fn within(
+        &self,
+        directory: &RelPath,
+        member: Option<&RelPath>,
+        name: &[u8],
+        archive: &mut Archive,
+        open: &mut Vec<Wanted>,
+    ) {
+        let path = RelPath::parse(&[directory.as_bytes(), b"/", name].concat());
+        let called = match member {
+            Some(member) => [member.as_bytes(), b"/", name].concat(),
+            None => name.to_vec(),
+        };
+        let (Ok(path), Ok(member)) = (path, RelPath::parse(&called)) else {
+            return archive.leave_out(&Shown(&called), "name_too_long");
+        };
+        match self.root.rules().names.judge(&path, None) {
+            NameClass::Denied(_) => archive.leave_out(&member, "denied_name"),
+            NameClass::Ordinary | NameClass::Sensitive(_) => open.push(Wanted {
+                path,
+                member: Some(member),
+            }),
+        }
+    }
+
+    /// How many bytes a file says it has; opens nothing.
+    fn look(&self, path: &RelPath) -> Result<ByteCount, PinnedError> {
+        self.root.look(path, self.resolver, self.bounds.limit)
     }
 
     /// Copies one file.
@@ -183,7 +342,8 @@ impl Gathering<'_> {
         let spool = self
             .store
             .spool(None, self.bounds.limit)
-            .map_err(|error| end(error.into()))?;
+            .map_err(|error| end(error.into()))?
+            .counted(self.progress.bytes());
         let snapshot = self
             .root
             .copy(path, self.resolver, spool, self.bounds)
@@ -205,15 +365,6 @@ impl Gathering<'_> {
 enum Stop {
     LeftOut(&'static str),
     End(Box<TransferError>),
-}
-
-impl Manifest {
-    fn leave_out(&mut self, path: &RelPath, class: &'static str) {
-        self.left_out.push(LeftOut {
-            path: path.to_string(),
-            class,
-        });
-    }
 }
 
 /// The class of an error that concerns one file; the error where it ends the whole.
@@ -244,20 +395,18 @@ fn final_class(error: PinnedError) -> Result<&'static str, TransferError> {
     }
 }
 
-/// `path` as it is called below `top`.
-fn below(top: &RelPath, path: &RelPath) -> Result<RelPath, TransferError> {
-    let rest = path
-        .as_bytes()
-        .strip_prefix(top.as_bytes())
-        .and_then(|rest| rest.strip_prefix(b"/"))
-        .unwrap_or(path.as_bytes());
-    RelPath::parse(rest).map_err(|error| PinnedError::InvalidPath(error).into())
-}
-
 fn of_zip(error: ZipError) -> TransferError {
     match error {
         ZipError::Spool(error) => error.into(),
         ZipError::Read(source) => SpoolError::Io(source).into(),
+        ZipError::Changed => PinnedError::Changed("its copy changed").into(),
         ZipError::Cancelled => PinnedError::Cancelled.into(),
+    }
+}
+
+/// For what is read into an archive block by block.
+impl From<ZipError> for TransferError {
+    fn from(error: ZipError) -> Self {
+        of_zip(error)
     }
 }

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod archive;
 pub mod attachment;
 pub mod chain;
 pub mod decide;
@@ -17,6 +18,7 @@ mod homes;
 pub mod live;
 mod parts;
 pub mod present;
+mod progress;
 pub mod receipt;
 pub mod release;
 mod roots;

@@ -12,6 +12,7 @@ use super::{
     Parts, Place, TransferError,
     deliverable::preset,
     live::Live,
+    progress::Progress,
     release::{For, LONGEST_WAIT, Terms, copy, keep, recalled},
 };
 use crate::{
@@ -121,7 +122,7 @@ pub async fn present(
     Ok(Presented {
         log_generation,
         seq,
-        captured: keep(parts, copies, terms.once).await?,
+        captured: keep(live, parts, copies, terms.once).await?,
     })
 }
 
@@ -138,7 +139,7 @@ async fn capture(
     for (index, target) in targets.into_iter().enumerate() {
         let place: Option<Place> = cwd.and_then(|cwd| parts.roots.place(cwd, target.path()));
         let copied = match place {
-            Some(place) => copy(parts, grant, place, preset, until).await,
+            Some(place) => copy(parts, grant, place, preset, until, &Progress::default()).await,
             None => Err(TransferError::NoRoot),
         };
         all.push(copied.map_err(of_file(index))?);

@@ -4,9 +4,18 @@
 //! has changed since. Content is claimed before it is committed, so that whatever ends the work leaves
 //! either a kept release or nothing.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use super::{OpenRoot, Parts, Place, TransferError, deliverable::Located};
+use super::{
+    OpenRoot, Parts, Place, TransferError,
+    deliverable::Located,
+    gather::{Archive, Gathering, MOST_ENTRIES, Wanted},
+    live::Live,
+    progress::{About, Progress},
+};
 use crate::{
     access::{Grant, Principal},
     journal::Once,
@@ -16,7 +25,7 @@ use crate::{
     },
     pinned::{Bounds, Grade, Kind, PinnedError, Resolver},
     policy::{Decision, NameClass, Preset},
-    receipt::{self, Draft, Loose, Released, Wanted},
+    receipt::{self, Draft, Item, Loose, Reading, Released},
     spool::Spool,
 };
 
@@ -38,24 +47,25 @@ pub struct Terms {
     pub once: Option<Once>,
 }
 
-/// A private copy of a file that may leave, at once or after somebody said so.
+/// A private copy of what may leave, at once or after somebody said so.
 #[derive(Debug)]
 pub(super) struct Copied {
-    place: Place,
-    spool: Spool,
-    resolver: Resolver,
-    grade: Grade,
-    /// What is put after the file's name: an archive is called after its directory.
-    suffix: &'static str,
-    asks: bool,
+    /// Where the declared file lies beneath its root; none for everything in a session.
+    pub(super) path: Option<String>,
+    /// How it was read, where anything was.
+    pub(super) reading: Option<Reading>,
+    pub(super) name: FileName,
+    pub(super) spool: Spool,
+    pub(super) asks: bool,
 }
 
-/// Where a copied file stands in a log, and who wants it.
+/// Where what was copied stands in a log, and who wants it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct For {
     pub(super) session: SessionHandle,
     pub(super) log_generation: LogGeneration,
     pub(super) seq: Seq,
+    /// Of no meaning for everything in a session.
     pub(super) index: u32,
     pub(super) who: PrincipalId,
 }
@@ -69,6 +79,7 @@ pub(super) struct For {
 /// [`TransferError::Pinned`] when the file cannot be read so, also after waiting for it;
 /// [`TransferError::Store`]; [`TransferError::Ledger`].
 pub async fn release(
+    live: &Arc<Live>,
     parts: &Parts,
     caller: &Principal,
     located: Located,
@@ -83,7 +94,6 @@ pub async fn release(
         return one(known);
     }
     let until = Instant::now().checked_add(terms.wait.min(LONGEST_WAIT));
-    let copied = copy(parts, &grant, place, preset, until).await?;
     let at = For {
         session: grant.session(),
         log_generation: grant.log_generation(),
@@ -91,10 +101,19 @@ pub async fn release(
         index: grant.index(),
         who: caller.id,
     };
-    one(keep(parts, vec![(copied, at)], terms.once).await?)
+    let about = About {
+        session: at.session,
+        log_generation: at.log_generation,
+        seq: at.seq,
+        index: Some(at.index),
+    };
+    let progress = Progress::default();
+    let copying = copy(parts, &grant, place, preset, until, &progress);
+    let copied = progress.told(live, caller.id, about, copying).await?;
+    one(keep(live, parts, vec![(copied, at)], terms.once).await?)
 }
 
-fn one(mut all: Vec<Released>) -> Result<Released, TransferError> {
+pub(super) fn one(mut all: Vec<Released>) -> Result<Released, TransferError> {
     let one = all.pop().filter(|_| all.is_empty());
     one.ok_or_else(|| receipt::LedgerError::Corrupt("an answer about one file".to_owned()).into())
 }
@@ -119,10 +138,11 @@ pub(super) async fn copy<T>(
     place: Place,
     preset: Preset,
     until: Option<Instant>,
+    progress: &Progress,
 ) -> Result<Copied, TransferError> {
     let mut pause = FIRST_PAUSE;
     loop {
-        let outcome = attempt(parts, grant, &place, preset).await;
+        let outcome = attempt(parts, grant, &place, preset, progress).await;
         let Err(TransferError::Pinned(PinnedError::Changed(_) | PinnedError::Busy(_))) = &outcome
         else {
             return outcome;
@@ -141,6 +161,7 @@ async fn attempt<T>(
     grant: &Grant<T>,
     place: &Place,
     preset: Preset,
+    progress: &Progress,
 ) -> Result<Copied, TransferError> {
     let closed = |closed| TransferError::Gate {
         closed,
@@ -154,22 +175,22 @@ async fn attempt<T>(
     let store = parts.store.clone();
     let spooling = move || store.spool(None, limit);
     let spool = parts.pools.files.run(spooling).await??;
+    let spool = spool.counted(progress.bytes());
     let bounds = Bounds::new(limit, Cancel::new());
     let copied = root
         .snapshot(&parts.gate, place.path.clone(), spool, bounds)
         .await;
     if let Err(TransferError::Pinned(PinnedError::NotRegular(Kind::Directory))) = &copied {
-        return archive(parts, &root, place, preset, limit).await;
+        return archive(parts, &root, place, preset, progress).await;
     }
     let (spool, evidence) = copied?.into_parts();
     let class = root.rules().names.judge(&place.path, Some(spool.len()));
     Ok(Copied {
         asks: asks(preset, &class)?,
-        place: place.clone(),
+        path: Some(place.path.to_string()),
+        reading: Some(reading(&place.root, evidence.resolver, evidence.grade)),
+        name: called(&[place.path.file_name()], &spool)?,
         spool,
-        resolver: evidence.resolver,
-        grade: evidence.grade,
-        suffix: "",
     })
 }
 
@@ -179,32 +200,57 @@ async fn archive(
     root: &OpenRoot,
     place: &Place,
     preset: Preset,
-    limit: ByteCount,
+    progress: &Progress,
 ) -> Result<Copied, TransferError> {
-    let asked = asks(preset, &root.rules().names.judge(&place.path, None))?;
-    let judge = move |class: &NameClass<'_>| match asks(preset, class) {
+    let limit = root.rules().max_file.min(parts.limits.file);
+    let bounds = Bounds::new(limit, Cancel::new());
+    let (top, ceiling) = (place.path.clone(), parts.limits.file);
+    let gathering = move |gathering: &Gathering<'_>| {
+        let mut archive = Archive::begin(gathering.store, ceiling)?;
+        let wanted = Wanted {
+            path: top.clone(),
+            member: None,
+        };
+        gathering.run(vec![wanted], &mut archive, MOST_ENTRIES, ByteCount::ZERO)?;
+        archive.finish(gathering.store, &gathering.bounds.cancel)
+    };
+    let progress = progress.clone();
+    let (gathered, resolver) = root
+        .gather(parts, bounds, preset, progress, gathering)
+        .await?;
+    let grade = gathered.grade.unwrap_or(Grade::Stamped);
+    Ok(Copied {
+        path: Some(place.path.to_string()),
+        reading: Some(reading(&place.root, resolver, grade)),
+        name: called(&[place.path.file_name(), b".zip"], &gathered.spool)?,
+        spool: gathered.spool,
+        asks: gathered.asks,
+    })
+}
+
+pub(super) fn reading(root: &str, resolver: Resolver, grade: Grade) -> Reading {
+    Reading {
+        root: root.to_owned(),
+        resolver: resolver.name().to_owned(),
+        grade: grade.name().to_owned(),
+    }
+}
+
+/// The safe name nearest to these bytes.
+pub(super) fn called(name: &[&[u8]], spool: &Spool) -> Result<FileName, TransferError> {
+    let name = SaveName::of_bytes(&name.concat(), spool.digest());
+    FileName::parse(name.as_str())
+        .map_err(|_unfit| TransferError::Pinned(PinnedError::NotRegular(Kind::Unknown)))
+}
+
+/// Whether a file may leave in an archive, and whether somebody has to say yes first; or why not, as
+/// one word.
+pub(super) fn may_leave(preset: Preset, class: &NameClass<'_>) -> Result<bool, &'static str> {
+    match asks(preset, class) {
         Ok(asks) => Ok(asks),
         Err(TransferError::NobodyAsked) => Err("policy-never"),
         Err(_denied) => Err("denied_name"),
-    };
-    let (gathered, resolver) = root
-        .gather(
-            &parts.gate,
-            parts.store.clone(),
-            place.path.clone(),
-            Bounds::new(limit, Cancel::new()),
-            parts.limits.file,
-            judge,
-        )
-        .await?;
-    Ok(Copied {
-        place: place.clone(),
-        spool: gathered.spool,
-        resolver,
-        grade: gathered.grade,
-        suffix: ".zip",
-        asks: asked || gathered.asks,
-    })
+    }
 }
 
 /// Whether somebody has to say yes first, where the file may leave at all.
@@ -224,13 +270,18 @@ fn asks(preset: Preset, class: &NameClass<'_>) -> Result<bool, TransferError> {
     }
 }
 
-/// Commits copies and releases them: all or none. One piece of work, whoever leaves meanwhile.
+/// Commits copies and releases them, all or none, and tells of the questions. One piece of work, whoever
+/// leaves meanwhile.
 pub(super) async fn keep(
+    live: &Arc<Live>,
     parts: &Parts,
     copies: Vec<(Copied, For)>,
     once: Option<Once>,
 ) -> Result<Vec<Released>, TransferError> {
-    let own = parts.clone();
+    let Some(session) = copies.first().map(|(_, at)| at.session) else {
+        return Ok(Vec::new());
+    };
+    let (own, live) = (parts.clone(), Arc::clone(live));
     let committing = move || {
         let digests: Vec<_> = copies.iter().map(|(copy, _)| copy.spool.digest()).collect();
         let claims = own.ledger.claim(&digests)?;
@@ -244,14 +295,33 @@ pub(super) async fn keep(
             // Until the rows are durable the pins keep collection away.
             let mut pins = Vec::new();
             for (copy, at) in copies {
-                let draft = draft(&own, &copy, at)?;
-                pins.push(own.store.commit(copy.spool)?);
-                wanted.push(Wanted {
-                    draft,
-                    asks: copy.asks,
-                });
+                let (asks, spool) = (copy.asks, copy.spool);
+                let digest = spool.digest();
+                let draft = Draft {
+                    session: at.session,
+                    log_generation: at.log_generation,
+                    seq: at.seq,
+                    item: copy.path.map(|path| Item {
+                        index: at.index,
+                        path,
+                    }),
+                    reading: copy.reading,
+                    name: copy.name,
+                    id: AttachmentId::new(digest),
+                    bytes: spool.len(),
+                    media_type: MediaType::Octets,
+                    pinned_at: own.clock.now(),
+                    asked_by: at.who,
+                };
+                pins.push(own.store.commit(spool)?);
+                wanted.push(receipt::Wanted { draft, asks });
             }
-            Ok(own.ledger.release(wanted, &claims, bounds, once)?)
+            live.in_line(session, || {
+                let booked = own.ledger.release(wanted, &claims, bounds, once)?;
+                live.tell_ended(&booked.ended);
+                live.tell_asked(&booked.released);
+                Ok(booked.released)
+            })
         };
         let released: Result<Vec<Released>, TransferError> = commit();
         if released.is_err()
@@ -263,30 +333,6 @@ pub(super) async fn keep(
         released
     };
     parts.pools.store.run_in_turn(committing).await?
-}
-
-fn draft(parts: &Parts, copy: &Copied, at: For) -> Result<Draft, TransferError> {
-    let digest = copy.spool.digest();
-    let name = [copy.place.path.file_name(), copy.suffix.as_bytes()].concat();
-    let name = SaveName::of_bytes(&name, digest);
-    let name = FileName::parse(name.as_str())
-        .map_err(|_unfit| TransferError::Pinned(PinnedError::NotRegular(Kind::Unknown)))?;
-    Ok(Draft {
-        session: at.session,
-        log_generation: at.log_generation,
-        seq: at.seq,
-        index: at.index,
-        path: copy.place.path.to_string(),
-        name,
-        id: AttachmentId::new(digest),
-        bytes: copy.spool.len(),
-        media_type: MediaType::Octets,
-        root: copy.place.root.clone(),
-        resolver: copy.resolver.name().to_owned(),
-        grade: copy.grade.name().to_owned(),
-        pinned_at: parts.clock.now(),
-        asked_by: at.who,
-    })
 }
 
 /// Takes content whose release ended out of the store, unless something needs it. Blocks. What cannot
@@ -309,10 +355,11 @@ fn clear_one(parts: &Parts, loose: Loose) -> Result<(), TransferError> {
     Ok(parts.ledger.cleared(loose)?)
 }
 
-/// Ends the asks whose time is over, and clears away what ended. Blocks.
-pub fn tidy(parts: &Parts) {
-    if let Err(error) = parts.ledger.expire() {
-        tracing::warn!(%error, "asks whose time is over could not be ended");
+/// Ends the asks whose time is over, tells of it, and clears away what ended. Blocks.
+pub fn tidy(live: &Live, parts: &Parts) {
+    match parts.ledger.expire() {
+        Ok(ended) => live.tell_ended(&ended),
+        Err(error) => tracing::warn!(%error, "asks whose time is over could not be ended"),
     }
     clear(parts);
 }
@@ -322,5 +369,9 @@ pub fn recover(parts: &Parts) {
     if let Err(error) = parts.ledger.end_all_claims() {
         tracing::warn!(%error, "what a crash left of releases is not known");
     }
-    tidy(parts);
+    // Nobody listens yet.
+    if let Err(error) = parts.ledger.expire() {
+        tracing::warn!(%error, "asks whose time is over could not be ended");
+    }
+    clear(parts);
 }

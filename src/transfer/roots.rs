@@ -10,19 +10,15 @@ use std::{
     time::Duration,
 };
 
-use super::{
-    TransferError,
-    gather::{Gathered, Gathering},
-};
+use super::{Parts, TransferError, gather::Gathering, progress::Progress, release::may_leave};
 use crate::{
     access::Grant,
     gate::{Gate, PinningProof, RootFacts},
     model::{ByteCount, RelPath},
     pinned::{Bounds, Listing, PinnedError, Policy, Resolver, Root, Snapshot},
-    policy::{NameClass, NameRules},
+    policy::{NameClass, NameRules, Preset},
     pool::{Pool, PoolError},
     spool::SpoolWriter,
-    store::Store,
 };
 
 /// Threads of one root: a disk that hangs holds up its own files alone.
@@ -102,6 +98,18 @@ impl HeldRoot {
     #[must_use]
     pub fn rules(&self) -> &Rules {
         &self.rules
+    }
+
+    /// How many bytes a file says it has, where it may be read at all; opens nothing. For what runs on
+    /// the root's threads against a proof.
+    pub(super) fn look(
+        &self,
+        path: &RelPath,
+        resolver: Resolver,
+        limit: ByteCount,
+    ) -> Result<ByteCount, PinnedError> {
+        let pinned = self.root.pin(path, resolver, &mut ())?;
+        Ok(pinned.examine(limit, &mut ())?.facts().size)
     }
 
     /// Lists a directory. For what runs on the root's threads against a proof.
@@ -323,21 +331,22 @@ impl OpenRoot {
         self.on_its_threads(read).await
     }
 
-    /// Makes one archive of a directory, on one of the root's threads, against the gate's answer there.
+    /// Gathers files on one of the root's threads, against the gate's answer there: `work` begins anew
+    /// with each proven resolver the kernel turns out not to have.
     ///
     /// # Errors
-    /// As [`OpenRoot::snapshot`] and [`Gathering::run`].
-    pub(super) async fn gather(
+    /// As [`OpenRoot::snapshot`], and what `work` says.
+    pub(super) async fn gather<T: Send + 'static>(
         &self,
-        gate: &Arc<Gate>,
-        store: Arc<dyn Store>,
-        path: RelPath,
+        parts: &Parts,
         bounds: Bounds,
-        ceiling: ByteCount,
-        judge: impl Fn(&NameClass<'_>) -> Result<bool, &'static str> + Send + 'static,
-    ) -> Result<(Gathered, Resolver), TransferError> {
+        preset: Preset,
+        progress: Progress,
+        work: impl Fn(&Gathering<'_>) -> Result<T, TransferError> + Send + 'static,
+    ) -> Result<(T, Resolver), TransferError> {
         let _stops = bounds.cancel.fire_on_drop();
-        let (held, gate) = (Arc::clone(&self.held), Arc::clone(gate));
+        let (held, gate) = (Arc::clone(&self.held), Arc::clone(&parts.gate));
+        let store = Arc::clone(&parts.store);
         let gathering = move || {
             let proof = gate
                 .proof(&held.name)
@@ -345,6 +354,7 @@ impl OpenRoot {
                     closed,
                     root: held.name.clone(),
                 })?;
+            let judge = |class: &NameClass<'_>| may_leave(preset, class);
             let mut answer = Err(PinnedError::Unsupported("no resolver was proven").into());
             for resolver in proof.resolvers() {
                 let gathering = Gathering {
@@ -352,10 +362,10 @@ impl OpenRoot {
                     resolver: *resolver,
                     store: &*store,
                     bounds: &bounds,
-                    ceiling,
                     judge: &judge,
+                    progress: &progress,
                 };
-                answer = gathering.run(&path).map(|gathered| (gathered, *resolver));
+                answer = work(&gathering).map(|gathered| (gathered, *resolver));
                 let is_absent = matches!(
                     answer,
                     Err(TransferError::Pinned(PinnedError::Unsupported(_)))

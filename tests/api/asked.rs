@@ -215,7 +215,7 @@ fn fr_11_a_release_is_settled_once_and_never_again() {
                 if round % 2 == 0 {
                     scene.server.clock.advance(Duration::from_hours(24));
                 }
-                tidy(&scene.server.parts);
+                tidy(scene.server.app.live(), &scene.server.parts);
             });
             let yes = deciding.into_iter().map(|one| one.join().unwrap());
             let yes = yes.filter(|status| *status == 200).count();
@@ -225,7 +225,7 @@ fn fr_11_a_release_is_settled_once_and_never_again() {
             );
             yes
         });
-        tidy(&scene.server.parts);
+        tidy(scene.server.app.live(), &scene.server.parts);
         let late = scene.decide(alice, &ask, "allowed-once");
         assert_eq!(late.status, 410, "{}", late.text());
         let kept = scene.server.object(content.as_bytes()).exists();

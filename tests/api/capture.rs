@@ -283,7 +283,7 @@ fn fr_05_nothing_is_kept_of_what_expired_was_withdrawn_or_had_no_room() {
     assert_eq!(refused.code(), "over-quota", "{}", refused.text());
     assert_eq!(scene.server.objects(), 1, "what had no room is gone");
     scene.server.clock.advance(day);
-    tidy(parts);
+    tidy(scene.server.app.live(), parts);
     assert_eq!(scene.server.objects(), 0, "its time is over");
     let late = scene.decide(&scene.server.alice, &second, "allowed-once");
     assert_eq!((late.status, late.code().as_str()), (410, "expired"));
@@ -303,7 +303,7 @@ fn what_a_crash_left_of_a_release_goes_at_the_next_start() {
     parts.ledger.claim(&[spool.digest()]).unwrap();
     drop(parts.store.commit(spool).unwrap());
     assert_eq!(scene.server.objects(), 2);
-    tidy(parts);
+    tidy(scene.server.app.live(), parts);
     assert_eq!(
         scene.server.objects(),
         2,

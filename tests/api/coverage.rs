@@ -126,6 +126,12 @@ const CASES: &[Case] = &[
     },
     Case {
         method: "POST",
+        path: "/v1/sessions/{session}/archive",
+        query: "",
+        body: nothing,
+    },
+    Case {
+        method: "POST",
         path: "/v1/sessions/{session}/releases/{interaction}/decision",
         query: "",
         body: || {

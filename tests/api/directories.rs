@@ -23,7 +23,7 @@ print(json.dumps({info.filename: archive.read(info).decode('utf-8', 'replace')
 ";
 
 /// What an archive holds, by the names in it, as another program unpacks it.
-fn unpacked(bytes: &[u8]) -> Option<Value> {
+pub(crate) fn unpacked(bytes: &[u8]) -> Option<Value> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("archive.zip");
     fs::write(&path, bytes).unwrap();
@@ -61,7 +61,7 @@ fn archive(scene: &Scene, path: &str) -> (Value, Vec<u8>) {
     (ask, got.body)
 }
 
-fn class(manifest: &Value, path: &str) -> String {
+pub(crate) fn class(manifest: &Value, path: &str) -> String {
     let left_out = manifest["leftOut"].as_array().unwrap();
     let found = left_out.iter().find(|one| one["path"] == path);
     found

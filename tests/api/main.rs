@@ -21,6 +21,7 @@ mod proven;
 mod skip;
 
 mod access;
+mod archives;
 mod asked;
 mod attachments;
 mod capture;
@@ -50,5 +51,6 @@ mod snapshot;
 mod streams;
 mod targets;
 mod tickets;
+mod told;
 mod unrouted;
 mod uploads;

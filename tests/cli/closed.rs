@@ -66,6 +66,8 @@ fn every_door(home: &Home, server: &Server, session: &str) {
     let get = |path: &str, verb| wire::request(server.address(), verb, path, token, &[], b"");
     assert_eq!(get(&format!("{item}/release"), "POST").status, 409);
     assert_eq!(get(&format!("{item}/release?wait=1"), "POST").status, 409);
+    let everything = get(&format!("/v1/sessions/{session}/archive"), "POST");
+    assert_eq!(everything.status, 201, "of attachments alone");
     let explained = get(&format!("{item}/explain"), "GET");
     assert_eq!(explained.json()["outcome"], "refuse");
     let snapshot = get(&format!("/v1/sessions/{session}/snapshot"), "GET");

@@ -110,7 +110,7 @@ fn standing(desk: &Desk, when: &str) -> Standing {
         let handle = ReceiptHandle::parse(handle).unwrap();
         let statement = desk.parts.ledger.receipt(handle).unwrap().statement;
         is_whole(desk, &statement.released, when);
-        paths.push(statement.released.path);
+        paths.push(statement.released.path().unwrap().to_owned());
     }
     let asks = desk.parts.ledger.asks(SESSION).unwrap();
     for ask in &asks {
@@ -134,7 +134,7 @@ fn is_whole(desk: &Desk, draft: &Draft, when: &str) {
     };
     let blob = desk.parts.store.open(&reference);
     let whole = blob.and_then(|blob| desk.parts.verifier.verify(blob, &Cancel::new()));
-    assert!(whole.is_ok(), "{} {when}: {whole:?}", draft.path);
+    assert!(whole.is_ok(), "{draft:?} {when}: {whole:?}");
 }
 
 /// What the database says that somebody needs.
@@ -251,7 +251,11 @@ impl Work<'_> {
 
     fn judge(&self, place: &Place, n: usize, when: &str) {
         let standing = place.restart(when);
-        let paths: Vec<_> = standing.asks.iter().map(|ask| &ask.draft.path).collect();
+        let paths: Vec<_> = standing
+            .asks
+            .iter()
+            .map(|ask| ask.draft.path().unwrap())
+            .collect();
         let is_right = (self.check)(place, n, &standing);
         assert!(
             is_right,
@@ -329,7 +333,7 @@ fn a_release_killed_at_any_change_is_whole_or_nothing_and_can_be_repeated() {
                 standing
                     .asks
                     .iter()
-                    .filter(|ask| ask.draft.path == path)
+                    .filter(|ask| ask.draft.path() == Some(path.as_str()))
                     .count()
                     == 1
             },
@@ -347,7 +351,10 @@ fn a_release_killed_at_any_change_is_whole_or_nothing_and_can_be_repeated() {
             },
             check: &|place, n, standing| {
                 let path = format!(".f{n}");
-                let asks = standing.asks.iter().filter(|ask| ask.draft.path == path);
+                let asks = standing
+                    .asks
+                    .iter()
+                    .filter(|ask| ask.draft.path() == Some(path.as_str()));
                 asks.count() == 1 && !has(place, n)
             },
         },
@@ -396,7 +403,10 @@ fn a_directory_or_a_capture_killed_at_any_change_is_whole_or_nothing() {
             },
             check: &|_, n, standing| {
                 let path = format!(".f{n}");
-                let asks = standing.asks.iter().filter(|ask| ask.draft.path == path);
+                let asks = standing
+                    .asks
+                    .iter()
+                    .filter(|ask| ask.draft.path() == Some(path.as_str()));
                 asks.count() == 1
                     && once(standing, &format!("f{n}"))
                     && standing.declared.iter().filter(|one| **one == path).count() == 1

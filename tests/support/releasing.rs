@@ -157,7 +157,7 @@ impl Desk {
         self.runtime.block_on(async {
             let located = deliverable::locate(&self.parts, &self.owner, at).await?;
             let terms = terms(&self.owner, key);
-            release::release(&self.parts, &self.owner, located, terms).await
+            release::release(&self.live, &self.parts, &self.owner, located, terms).await
         })
     }
 
@@ -190,7 +190,7 @@ impl Desk {
             who: self.owner.id,
         };
         self.runtime
-            .block_on(decide::settle(&self.parts, &self.owner, answer))
+            .block_on(decide::settle(&self.live, &self.parts, &self.owner, answer))
     }
 }
 

@@ -10,6 +10,7 @@ mod ask;
 mod frames;
 mod handoff;
 mod permission;
+mod releases;
 mod replays;
 mod streams;
 
@@ -23,6 +24,7 @@ pub use ask::{Abort, Asked, Standing, Told};
 pub use frames::Signal;
 pub use handoff::{Executors, OpenDesk};
 pub use permission::{Choosing, Selected};
+pub use releases::Waiting;
 pub use replays::{Replay, Running};
 pub use streams::{Reader, Sent};
 use tokio::sync::{OwnedMutexGuard, watch};
@@ -76,6 +78,7 @@ pub struct Live {
     parts: Arc<Parts>,
     state: Mutex<State>,
     orders: Mutex<HashMap<SessionHandle, Arc<tokio::sync::Mutex<()>>>>,
+    releases: Mutex<HashMap<SessionHandle, Arc<Mutex<()>>>>,
     replays: replays::Replays,
     executors: Executors,
     desks: Desks,
@@ -124,6 +127,7 @@ impl Live {
                 looking: false,
             }),
             orders: Mutex::default(),
+            releases: Mutex::default(),
             replays: replays::Replays::default(),
             executors: options.executors,
             desks: desks(options.executors, generation),

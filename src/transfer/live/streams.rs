@@ -84,16 +84,18 @@ impl Live {
             over: false,
         };
         let (access, journal) = (self.parts.access.clone(), self.parts.journal.clone());
+        let ledger = self.parts.ledger.clone();
         // What happens from now on waits in the queue; what the logs hold by now is in the baseline.
-        let sessions = self
+        let (sessions, asks) = self
             .blocking(move || {
-                let mut standing = Vec::new();
+                let (mut standing, mut asks) = (Vec::new(), Vec::new());
                 for session in access.sessions(&who, None, NAMED)? {
                     if let Ok(session) = journal.session(session) {
+                        asks.extend(ledger.asks(session.handle)?);
                         standing.push(session);
                     }
                 }
-                Ok(standing)
+                Ok((standing, asks))
             })
             .await?;
         let pending = self.with(|state, now| {
@@ -129,6 +131,9 @@ impl Live {
         for item in forms.into_iter().chain(approvals) {
             let frame = frames::requested(item, host, generation);
             reader.baseline.push_back((None, frame));
+        }
+        for ask in &asks {
+            reader.baseline.push_back((None, self.asked(ask)));
         }
         reader.begin(None, "live", &json!({"bridgeGeneration": generation}));
         Ok(reader)
