@@ -5,6 +5,8 @@
 //! transaction that gives the content an owner. A claim that is left over after a crash says what to
 //! look for; nothing is searched.
 
+use std::sync::{Mutex, PoisonError};
+
 use rusqlite::{Connection, params};
 
 use super::{Ledger, LedgerError};
@@ -16,6 +18,25 @@ use crate::{
 /// Claims of one release: its content is, or will be, in the store for it.
 #[derive(Clone, Debug)]
 pub struct Claims(Vec<i64>);
+
+/// How many claims may have ended without a note of it; the rest are noted at the next start.
+const MOST_LATE: usize = 1024;
+
+/// Claims that have ended and could not be noted so, mostly for want of room.
+#[derive(Debug, Default)]
+pub(super) struct Late(Mutex<Vec<i64>>);
+
+impl Late {
+    fn add(&self, ids: &[i64]) {
+        let mut late = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = MOST_LATE.saturating_sub(late.len());
+        late.extend(ids.iter().take(room));
+    }
+
+    fn take(&self) -> Vec<i64> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
 
 /// Content that is to be cleared away unless something needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,9 +96,23 @@ impl Ledger {
     /// Notes that nothing comes of a release after all.
     ///
     /// # Errors
-    /// [`LedgerError::Control`]; the next start notes it.
+    /// [`LedgerError::Control`]; [`Ledger::catch_up`] or the next start notes it.
     pub fn give_up(&self, claims: Claims) -> Result<(), LedgerError> {
-        self.control.write(move |tx| claims.end(tx))
+        let ids = claims.0.clone();
+        let noted = self.control.write(move |tx| claims.end(tx));
+        noted.inspect_err(|_unnoted| self.late.add(&ids))
+    }
+
+    /// Notes what could not be noted when it was given up.
+    ///
+    /// # Errors
+    /// [`LedgerError::Control`]; then it is still to be noted.
+    pub fn catch_up(&self) -> Result<(), LedgerError> {
+        let late = self.late.take();
+        if late.is_empty() {
+            return Ok(());
+        }
+        self.give_up(Claims(late))
     }
 
     /// Every claim there is has ended: for a start, before anything is committed.

@@ -5,7 +5,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use super::{
     DecideError, Draft, KIND, LedgerError, Statement,
     again::{recall, remember},
-    claims::{self, Claims},
+    claims::{self, Claims, Late},
 };
 use crate::{
     control::{Control, ControlError, Tx},
@@ -158,6 +158,7 @@ pub enum Outcome {
 #[derive(Debug)]
 pub struct Ledger {
     pub(super) control: Arc<Control>,
+    pub(super) late: Late,
     key: Arc<SealKey>,
     host: String,
 }
@@ -166,7 +167,12 @@ impl Ledger {
     /// The ledger of the installation called `host`.
     #[must_use]
     pub fn new(control: Arc<Control>, key: Arc<SealKey>, host: String) -> Self {
-        Self { control, key, host }
+        Self {
+            control,
+            late: Late::default(),
+            key,
+            host,
+        }
     }
 
     /// Releases content that is durable by now, or asks about it: all of it or none, in one

@@ -18,14 +18,15 @@ use super::{
 };
 use crate::{
     access::{Grant, Principal},
+    control::ControlError,
     journal::Once,
     model::{
-        AttachmentId, ByteCount, Cancel, FileName, LogGeneration, MediaType, PrincipalId, SaveName,
-        Seq, SessionHandle,
+        AttachmentId, ByteCount, Cancel, Digest, FileName, LogGeneration, MediaType, PrincipalId,
+        SaveName, Seq, SessionHandle,
     },
     pinned::{Bounds, Grade, Kind, PinnedError, Resolver},
     policy::{Decision, NameClass, Preset},
-    receipt::{self, Draft, Item, Loose, Reading, Released},
+    receipt::{self, Claims, Draft, Item, LedgerError, Loose, Reading, Released},
     spool::Spool,
 };
 
@@ -115,7 +116,7 @@ pub async fn release(
 
 pub(super) fn one(mut all: Vec<Released>) -> Result<Released, TransferError> {
     let one = all.pop().filter(|_| all.is_empty());
-    one.ok_or_else(|| receipt::LedgerError::Corrupt("an answer about one file".to_owned()).into())
+    one.ok_or_else(|| LedgerError::Corrupt("an answer about one file".to_owned()).into())
 }
 
 /// What a request got when it came before.
@@ -324,10 +325,8 @@ pub(super) async fn keep(
             })
         };
         let released: Result<Vec<Released>, TransferError> = commit();
-        if released.is_err()
-            && let Err(error) = own.ledger.give_up(claims.clone())
-        {
-            tracing::warn!(%error, "what a failed release left is cleared away at the next start");
+        if released.is_err() {
+            give_up(&own, claims, &digests);
         }
         clear(&own);
         released
@@ -335,9 +334,29 @@ pub(super) async fn keep(
     parts.pools.store.run_in_turn(committing).await?
 }
 
+/// Nothing comes of a release after all. Where there is no room to note that, nothing of the release is
+/// in the database, so what it committed goes at once: a full disk needs the room most.
+fn give_up(parts: &Parts, claims: Claims, digests: &[Digest]) {
+    let Err(error) = parts.ledger.give_up(claims) else {
+        return;
+    };
+    tracing::warn!(%error, "that a release failed is noted later");
+    if !matches!(error, LedgerError::Control(ControlError::Full)) {
+        return;
+    }
+    for digest in digests {
+        if let Err(error) = parts.store.forget(*digest, &mut || parts.needs(*digest)) {
+            tracing::warn!(%error, "the content of a failed release is kept for now");
+        }
+    }
+}
+
 /// Takes content whose release ended out of the store, unless something needs it. Blocks. What cannot
 /// be taken out now is at the next call.
 pub fn clear(parts: &Parts) {
+    if let Err(error) = parts.ledger.catch_up() {
+        tracing::warn!(%error, "what failed releases left is not noted yet");
+    }
     let loose = match parts.ledger.loose(SWEEP) {
         Ok(loose) => loose,
         Err(error) => return tracing::warn!(%error, "what ended releases left is not known"),

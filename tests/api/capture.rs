@@ -20,7 +20,7 @@ use crate::{
 
 impl Scene {
     /// Has the host present these files, captured at once, under a key where one is given.
-    fn capture(&self, files: &Value, key: Option<&str>) -> Answer {
+    pub(crate) fn capture(&self, files: &Value, key: Option<&str>) -> Answer {
         let body = json!({"turn": 1, "callId": "c", "files": files, "capture": true});
         self.post("", &self.server.host, &body, key)
     }
@@ -35,7 +35,7 @@ impl Scene {
     }
 
     /// Files that are not sensitive leave without a question from here on.
-    fn release_without_asking(&self) {
+    pub(crate) fn release_without_asking(&self) {
         let events = format!("/v1/sessions/{}/events", self.session);
         let turn = json!({"events": [{"type": "turn/start", "data": {"turn": 1}}]});
         assert_eq!(
@@ -52,7 +52,7 @@ impl Scene {
         assert_eq!(chosen.status, 200, "{}", chosen.text());
     }
 
-    fn last_seq(&self) -> u64 {
+    pub(crate) fn last_seq(&self) -> u64 {
         let target = format!("/v1/sessions/{}/snapshot", self.session);
         self.server.get(&target, &self.server.alice).json()["lastSeq"]
             .as_u64()

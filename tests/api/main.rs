@@ -45,6 +45,7 @@ mod permission;
 mod probe;
 mod problems;
 mod releases;
+mod room;
 mod rows;
 mod sessions;
 mod snapshot;

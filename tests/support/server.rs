@@ -24,7 +24,7 @@ use holdfast::{
     seal::SealKey,
     store::{
         Store,
-        layout::DataDir,
+        layout::{DataDir, Filesystems},
         local::{LocalOptions, LocalStore},
         verified::Verifier,
     },
@@ -70,6 +70,8 @@ pub(crate) struct Options {
     pub(crate) executors: Executors,
     /// The largest file a root lets out.
     pub(crate) max_file: ByteCount,
+    /// Where the data directory lies, on whatever filesystem that is.
+    pub(crate) disk: Option<PathBuf>,
 }
 
 impl Default for Options {
@@ -86,6 +88,7 @@ impl Default for Options {
             interactive: true,
             executors: Executors::None,
             max_file: ByteCount::kib(1),
+            disk: None,
         }
     }
 }
@@ -132,7 +135,8 @@ impl Server {
                 _guard: QUIET.read().unwrap_or_else(PoisonError::into_inner),
             }
         };
-        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let usual = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let dir = tempfile::tempdir_in(options.disk.as_deref().unwrap_or(usual)).unwrap();
         let data = data_dir(&dir.path().join("data"));
         let clock = ManualClock::new(Timestamp::from_millis(1_700_000_000_000));
         let calls = Calls::default();
@@ -331,7 +335,7 @@ fn data_dir(path: &Path) -> DataDir {
         .status()
         .unwrap();
     assert!(copied.success());
-    DataDir::open(path).unwrap()
+    DataDir::open_on(path, Filesystems::Any).unwrap()
 }
 
 fn parts(data: &DataDir, options: &Options, clock: &ManualClock, calls: &Calls) -> Parts {
