@@ -296,11 +296,7 @@ impl Work<'_> {
 
     fn judge(&self, place: &Place, n: usize, when: &str) {
         let standing = place.restart(when);
-        let paths: Vec<_> = standing
-            .asks
-            .iter()
-            .map(|ask| ask.draft.path().unwrap())
-            .collect();
+        let paths: Vec<_> = standing.asks.iter().map(|ask| ask.draft.path()).collect();
         let is_right = (self.check)(place, n, &standing);
         assert!(
             is_right,
@@ -436,6 +432,22 @@ fn a_directory_or_a_capture_killed_at_any_change_is_whole_or_nothing() {
                 release(place, &format!("d{n}"), &format!("key{n}"))
             },
             check: &|_, n, standing| once(standing, &format!("d{n}")),
+        },
+        Work {
+            name: "everything",
+            says: "asked ",
+            least: 12,
+            how,
+            prepare: &|place, n| {
+                place.file("ordinary", &content(n));
+                place.file(".sensitive", "the same in each");
+                if n == 0 {
+                    place.desk().declare(&["ordinary", ".sensitive"]).unwrap();
+                }
+                place.tool("archive", &[&format!("key{n}")])
+            },
+            // What is asked about is the last one, and the older ones are withdrawn.
+            check: &|place, _, standing| standing.asks.len() == 1 && place.objects().len() == 1,
         },
         Work {
             name: "captured",

@@ -4,6 +4,7 @@
 //! ```text
 //! release-tool [--later HOURS] [--bytes N] release DIR SEQ KEY
 //! release-tool [...] capture DIR KEY PATH...
+//! release-tool [...] archive DIR KEY
 //! release-tool [...] decide DIR INDEX allowed-once|rejected
 //! release-tool [...] recover DIR
 //! ```
@@ -54,6 +55,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     println!("begin");
     match (command.as_str(), rest.as_slice()) {
         ("release", [seq, key]) => say(&desk.release(Seq::new(seq.parse()?), Some(key))?),
+        ("archive", [key]) => say(&desk.archive(key)?),
         ("capture", [key, paths @ ..]) => {
             desk.capture(paths, key)?.captured.iter().for_each(say);
         }

@@ -33,7 +33,8 @@ use holdfast::{
         verified::Verifier,
     },
     transfer::{
-        Attachments, HeldRoot, HostIdentity, Parts, Pools, Roots, Rules, TransferError, decide,
+        Attachments, HeldRoot, HostIdentity, Parts, Pools, Roots, Rules, TransferError, archive,
+        decide,
         deliverable::{self, Address},
         live::{Live, LiveOptions},
         present::{self, File, Presentation, Presented},
@@ -159,6 +160,14 @@ impl Desk {
             let terms = terms(&self.owner, key);
             release::release(&self.live, &self.parts, &self.owner, located, terms).await
         })
+    }
+
+    /// Releases everything in the session.
+    pub(crate) fn archive(&self, key: &str) -> Result<Released, TransferError> {
+        let once = terms(&self.owner, Some(key)).once;
+        let (live, parts) = (&self.live, &self.parts);
+        let archiving = archive::archive(live, parts, &self.owner, SESSION, once);
+        self.runtime.block_on(archiving)
     }
 
     /// Presents these files and captures them, under this key.
