@@ -36,6 +36,7 @@ mod fence;
 mod fields;
 mod handoff;
 mod interactions;
+mod left;
 mod load;
 mod login;
 mod messages;

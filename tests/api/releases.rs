@@ -474,7 +474,7 @@ fn an_answer_names_exactly_what_it_is_about() {
 }
 
 /// Sets a flag when it is dropped.
-struct SetOnDrop<'a>(&'a AtomicBool);
+pub(crate) struct SetOnDrop<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for SetOnDrop<'_> {
     fn drop(&mut self) {

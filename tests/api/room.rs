@@ -75,14 +75,14 @@ impl Drop for SmallDisk {
 
 /// Everything a release could leave.
 #[derive(Debug, PartialEq, Eq)]
-struct Left {
-    objects: usize,
-    waiting: usize,
-    receipts: usize,
-    claims: usize,
+pub(crate) struct Left {
+    pub(crate) objects: usize,
+    pub(crate) waiting: usize,
+    pub(crate) receipts: usize,
+    pub(crate) claims: usize,
 }
 
-fn left(scene: &Scene) -> Left {
+pub(crate) fn left(scene: &Scene) -> Left {
     let count = |table: &str| {
         let sql = format!("SELECT count(*) FROM {table}");
         let rows = scene.server.parts.control.read(|conn| {

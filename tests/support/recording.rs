@@ -25,6 +25,8 @@ pub(crate) struct Calls(Arc<Mutex<Vec<&'static str>>>, Arc<Between>);
 struct Between {
     /// Held by a test, appends wait.
     gate: Mutex<()>,
+    /// Held by a test, commits of content wait.
+    commits: Mutex<()>,
     /// The appends let through before the others fail; all of them when absent.
     let_through: Mutex<Option<usize>>,
 }
@@ -47,6 +49,11 @@ impl Calls {
     /// Appends wait for as long as what this returns is held.
     pub(crate) fn hold_appends(&self) -> MutexGuard<'_, ()> {
         self.1.gate.lock().unwrap()
+    }
+
+    /// Commits of content wait for as long as what this returns is held.
+    pub(crate) fn hold_commits(&self) -> MutexGuard<'_, ()> {
+        self.1.commits.lock().unwrap()
     }
 
     /// Lets so many appends through, and fails the others; `None` lets all through.
@@ -237,6 +244,7 @@ impl Store for RecordingStore {
 
     fn commit(&self, spool: Spool) -> Result<Stored, StoreError> {
         self.calls.note("store.commit");
+        drop(self.calls.1.commits.lock().unwrap());
         self.inner.commit(spool)
     }
 
