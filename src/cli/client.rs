@@ -271,6 +271,7 @@ fn problem_failure(status: StatusCode, problem: &Value) -> Failure {
     for fact in [
         "reason",
         "setting",
+        "sizeBytes",
         "limitBytes",
         "usedBytes",
         "nextSeq",

@@ -203,6 +203,9 @@ pub struct Facts {
     /// The setting that governs the refusal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub setting: Option<&'static str>,
+    /// The bytes there are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size_bytes: Option<u64>,
     /// The most bytes allowed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit_bytes: Option<u64>,
@@ -839,6 +842,11 @@ impl Problem {
                 reason: Some(format!("an archive has {most} entries at most")),
                 ..Facts::default()
             }),
+            T::TooLarge {
+                size,
+                limit,
+                setting,
+            } => Self::of_too_large(*limit, *size, setting),
             T::File { index, source } => {
                 let mut problem = Self::of(source);
                 problem.0.facts.index = Some(*index);

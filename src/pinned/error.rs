@@ -54,6 +54,8 @@ pub enum PinnedError {
     OverLimit {
         /// The ceiling.
         limit: ByteCount,
+        /// What it said it has, where that was asked.
+        size: Option<ByteCount>,
     },
     /// The file, or the name that led to it, moved while it was read; the text says what moved.
     #[error("the file changed while it was read: {0}")]
@@ -194,7 +196,7 @@ impl PinnedError {
 impl From<SpoolError> for PinnedError {
     fn from(error: SpoolError) -> Self {
         match error {
-            SpoolError::OverLimit { limit } => Self::OverLimit { limit },
+            SpoolError::OverLimit { limit } => Self::OverLimit { limit, size: None },
             SpoolError::Full(_)
             | SpoolError::Unsupported(_)
             | SpoolError::Resource(_)

@@ -64,7 +64,10 @@ impl<'root> PinnedFile<'root> {
         }
         self.place.root().policy().admit(&facts)?;
         if facts.size > limit {
-            return Err(PinnedError::OverLimit { limit });
+            return Err(PinnedError::OverLimit {
+                limit,
+                size: Some(facts.size),
+            });
         }
         seam.at(Step::Examined);
         Ok(Examined {

@@ -280,6 +280,7 @@ impl OpenFile<'_> {
             if ByteCount::from(read.len()) == left {
                 return Err(PinnedError::OverLimit {
                     limit: bounds.limit,
+                    size: None,
                 });
             }
             spool.write(read)?;

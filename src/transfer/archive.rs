@@ -25,7 +25,6 @@ use crate::{
     pinned::{Bounds, PinnedError},
     policy::Preset,
     receipt::{Reading, Released},
-    spool::SpoolError,
     store::StoreError,
 };
 
@@ -50,7 +49,7 @@ struct Holdings {
 ///
 /// # Errors
 /// [`TransferError::Access`] for everybody but the session's owners; [`TransferError::TooManyEntries`] and
-/// [`TransferError::Spool`] before anything is copied when there is more than one archive may hold;
+/// [`TransferError::TooLarge`] before anything is copied when there is more than one archive may hold;
 /// [`TransferError::Store`]; [`TransferError::Ledger`].
 pub async fn archive(
     live: &Arc<Live>,
@@ -183,7 +182,11 @@ async fn copy(
         .fold(ByteCount::ZERO, |sum, one| sum.saturating_add(one.bytes));
     let limit = parts.limits.file;
     if besides > limit {
-        return Err(SpoolError::OverLimit { limit }.into());
+        return Err(TransferError::TooLarge {
+            size: Some(besides),
+            limit,
+            setting: "limits.file",
+        });
     }
     progress.expect(attachments.len());
     let most = MOST_ENTRIES - attachments.len();

@@ -80,6 +80,16 @@ pub enum TransferError {
     /// Somebody would have to say yes, and the session's permission is to ask nobody.
     #[error("the session asks nobody, so nobody can say yes")]
     NobodyAsked,
+    /// A file, or what an archive would hold, has more bytes than this setting lets out.
+    #[error("larger than {limit}")]
+    TooLarge {
+        /// How many bytes there are, where that is known.
+        size: Option<ByteCount>,
+        /// How many there may be.
+        limit: ByteCount,
+        /// What says so.
+        setting: &'static str,
+    },
     /// A directory has more in it than one archive may have.
     #[error("the directory has more than {most} entries")]
     TooManyEntries {

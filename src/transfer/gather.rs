@@ -212,7 +212,7 @@ impl Gathering<'_> {
     /// what else will be in it.
     ///
     /// # Errors
-    /// [`TransferError::TooManyEntries`] and [`TransferError::Spool`] before anything is copied;
+    /// [`TransferError::TooManyEntries`] and [`TransferError::TooLarge`] before anything is copied;
     /// [`TransferError::Spool`] when the archive passes its ceiling all the same or the disk is full;
     /// [`TransferError::Pinned`] for the directory an archive is of, and when the caller went away.
     pub(super) fn run(
@@ -234,9 +234,13 @@ impl Gathering<'_> {
                 }
             }
         }
-        if survey.bytes.saturating_add(besides) > archive.ceiling {
-            let limit = archive.ceiling;
-            return Err(SpoolError::OverLimit { limit }.into());
+        let size = survey.bytes.saturating_add(besides);
+        if size > archive.ceiling {
+            return Err(TransferError::TooLarge {
+                size: Some(size),
+                limit: archive.ceiling,
+                setting: "limits.file",
+            });
         }
         let by_member = |one: &(RelPath, RelPath), other: &(RelPath, RelPath)| {
             one.1.as_bytes().cmp(other.1.as_bytes())

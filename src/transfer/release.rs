@@ -184,6 +184,16 @@ async fn attempt<T>(
     if let Err(TransferError::Pinned(PinnedError::NotRegular(Kind::Directory))) = &copied {
         return archive(parts, &root, place, preset, progress).await;
     }
+    // The smaller of two ceilings; the root's is what the error means by itself.
+    if let Err(TransferError::Pinned(PinnedError::OverLimit { limit, size })) = &copied
+        && *limit < root.rules().max_file
+    {
+        return Err(TransferError::TooLarge {
+            size: *size,
+            limit: *limit,
+            setting: "limits.file",
+        });
+    }
     let (spool, evidence) = copied?.into_parts();
     let class = root.rules().names.judge(&place.path, Some(spool.len()));
     Ok(Copied {

@@ -46,7 +46,7 @@ pub(crate) fn unpacked(bytes: &[u8]) -> Option<Value> {
 }
 
 /// Releases what is declared at `path` and downloads it.
-fn archive(scene: &Scene, path: &str) -> (Value, Vec<u8>) {
+pub(crate) fn archive(scene: &Scene, path: &str) -> (Value, Vec<u8>) {
     let ask = scene.ask_for(path);
     assert_eq!(ask.status, 202, "{}", ask.text());
     let ask = ask.json();

@@ -40,7 +40,7 @@ fn scene() -> Scene {
 }
 
 /// The lengths of the private copies that are being made.
-fn copies(server: &Server) -> Vec<u64> {
+pub(crate) fn copies(server: &Server) -> Vec<u64> {
     let inside = server.data().to_str().unwrap().to_owned();
     let entries = fs::read_dir("/proc/self/fd").unwrap();
     let copy = |entry: std::io::Result<fs::DirEntry>| {

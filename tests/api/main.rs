@@ -32,6 +32,7 @@ mod directories;
 mod doors;
 mod downloads;
 mod events;
+mod extremes;
 mod fence;
 mod fields;
 mod handoff;

@@ -81,6 +81,11 @@ impl Client {
         }
     }
 
+    /// Waits so long for the server from here on.
+    pub(crate) fn is_patient(&self, patience: Duration) {
+        self.stream.set_read_timeout(Some(patience)).unwrap();
+    }
+
     /// Sends octets as they are.
     pub(crate) fn send(&mut self, octets: &[u8]) -> io::Result<()> {
         self.stream.write_all(octets)

@@ -4,6 +4,7 @@ use super::{Code, Facts, Problem, bounded};
 use crate::{
     deliverable::Refused,
     gate::GateClosed,
+    model::ByteCount,
     pinned::PinnedError,
     receipt::{DecideError, LedgerError},
     spool::SpoolError,
@@ -50,17 +51,27 @@ impl Problem {
         })
     }
 
+    /// A file that has more bytes than the setting lets out.
+    pub(super) fn of_too_large(
+        limit: ByteCount,
+        size: Option<ByteCount>,
+        setting: &'static str,
+    ) -> Self {
+        Self::new(Code::OverLimit).with_facts(Facts {
+            class: Some("too_large"),
+            size_bytes: size.map(ByteCount::get),
+            limit_bytes: Some(limit.get()),
+            setting: Some(setting),
+            ..Facts::default()
+        })
+    }
+
     /// A file that cannot be read as it has to be. Only those who may see the declaration get here,
     /// so the class may be told (I15).
     pub(super) fn of_pinned(error: &PinnedError) -> Self {
         let (code, setting) = match error {
-            PinnedError::OverLimit { limit } => {
-                return Self::new(Code::OverLimit).with_facts(Facts {
-                    class: Some(error.class()),
-                    limit_bytes: Some(limit.get()),
-                    setting: Some("root.max_file"),
-                    ..Facts::default()
-                });
+            PinnedError::OverLimit { limit, size } => {
+                return Self::of_too_large(*limit, *size, "root.max_file");
             }
             PinnedError::Spool(SpoolError::Full(_)) => return Self::disk_full(),
             PinnedError::NotFound => (Code::SourceMissing, None),
