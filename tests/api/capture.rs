@@ -25,6 +25,13 @@ impl Scene {
         self.post("", &self.server.host, &body, key)
     }
 
+    /// As [`Scene::capture`], waiting so many seconds for files to stand still.
+    pub(crate) fn capture_waiting(&self, files: &Value, seconds: u64) -> Answer {
+        let body = json!({"turn": 1, "callId": "c", "files": files, "capture": true});
+        let query = format!("?wait={seconds}");
+        self.post(&query, &self.server.host, &body, None)
+    }
+
     fn post(&self, query: &str, who: &Person, body: &Value, key: Option<&str>) -> Answer {
         let target = format!("/v1/sessions/{}/deliverables{query}", self.session);
         let mut fields = vec![("Content-Type", "application/json")];

@@ -57,3 +57,4 @@ mod tickets;
 mod told;
 mod unrouted;
 mod uploads;
+mod writers;
