@@ -43,6 +43,8 @@ pub mod access;
 #[cfg(feature = "service")]
 pub mod approval;
 #[cfg(feature = "service")]
+pub mod audit;
+#[cfg(feature = "service")]
 pub mod deliverable;
 pub mod gate;
 #[cfg(feature = "service")]
