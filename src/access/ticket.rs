@@ -91,6 +91,7 @@ pub enum Wanted {
 pub struct Ticket {
     /// Which one it is. Its row's number may be another's once it is gone.
     secret: Fingerprint,
+    handle: TicketHandle,
     maker: Principal,
     session: SessionHandle,
     attachment: AttachmentId,
@@ -104,6 +105,12 @@ impl Ticket {
     #[must_use]
     pub const fn maker(&self) -> &Principal {
         &self.maker
+    }
+
+    /// Its public id.
+    #[must_use]
+    pub const fn handle(&self) -> TicketHandle {
+        self.handle
     }
 
     /// The session whose content it is for.
@@ -416,6 +423,7 @@ impl Access {
             }
             Ok(Grant::passed(Ticket {
                 secret: fingerprint,
+                handle: living.handle,
                 maker: living.maker,
                 session: living.session,
                 attachment: living.attachment,
@@ -524,6 +532,7 @@ const LIVING: &str = "
 /// A row of [`LIVING`].
 struct Living {
     row: i64,
+    handle: TicketHandle,
     hash: Vec<u8>,
     maker: Principal,
     session: SessionHandle,
@@ -539,6 +548,7 @@ impl Living {
     fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
         Ok(Self {
             row: row.get(0)?,
+            handle: parsed(row, 11, TicketHandle::parse)?,
             hash: row.get(1)?,
             attachment: AttachmentId::new(Digest::from_bytes(row.get(2)?)),
             name: name(row, 3)?,
@@ -582,7 +592,7 @@ impl Listed {
         Ok(Self {
             ticket: living.row,
             info: TicketInfo {
-                handle: parsed(row, 11, TicketHandle::parse)?,
+                handle: living.handle,
                 session: living.session,
                 attachment: living.attachment,
                 name: living.name,

@@ -13,6 +13,7 @@ mod proving;
 mod reload;
 mod settled;
 mod tls;
+mod trail;
 
 use places::{Places, no_home, open_home};
 use proving::sound_resolvers;
@@ -35,6 +36,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     access::{Access, AccessError, PrincipalKind, PrincipalName, random_bits},
+    audit::{AuditError, Trail},
     config::{Config, HomeConfig, PublicUrl},
     control::{Control, ControlError},
     gate::Gate,
@@ -124,6 +126,9 @@ pub enum AppError {
     /// Another process probes for this data directory.
     #[error("another `holdfast prove` is under way for this data directory")]
     ProbeUnderWay,
+    /// The audit trail cannot be opened.
+    #[error("audit trail")]
+    Audit(#[from] AuditError),
     /// The store cannot be opened.
     #[error("store")]
     Store(#[from] StoreError),
@@ -268,8 +273,11 @@ impl Service {
         let identity = HostIdentity::start(&control, random_bits()?)?;
         let key =
             prove::key(opened.data.dir()).map_err(failed("reading the data directory's key"))?;
+        let key = Arc::new(key);
+        let data = opened.data.dir();
+        let audit = trail::open(data, Arc::clone(&key), Arc::clone(&clock), &control)?;
         let (own, host) = (Arc::clone(&control), identity.instance.clone());
-        let ledger = Ledger::new(own, Arc::new(key), host);
+        let ledger = Ledger::new(own, key, host);
         let parts = Arc::new(Parts {
             access: Arc::new(Access::new(
                 Arc::clone(&control),
@@ -279,6 +287,7 @@ impl Service {
             identity,
             gate: Arc::clone(&gatekeeper.gate),
             roots: Arc::clone(&gatekeeper.roots),
+            audit: Arc::new(audit),
             ledger: Arc::new(ledger),
             verifier: Arc::new(Verifier::new(&limits)?),
             pools: Pools::new(processors()).map_err(failed("starting threads"))?,
@@ -446,6 +455,7 @@ impl Service {
             tokio::select! {
                 () = stop.cancelled() => {}
                 () = tidy(self.app.live(), &self.parts) => {}
+                () = trail::hourly(&self.parts) => {}
             }
         };
         let live = Arc::clone(self.app.live());
@@ -497,12 +507,25 @@ pub fn seal_key(config: &Config) -> Result<Option<SealKey>, AppError> {
     prove::read_key(&data.dir).map_err(failed("reading the data directory's key"))
 }
 
+/// The audit trail of this configuration's data directory and the key of its seals, if it has them. Read
+/// beside whoever holds the directory.
+///
+/// # Errors
+/// [`AppError::Layout`], [`AppError::Audit`], [`AppError::Io`].
+pub fn audit_trail(config: &Config) -> Result<Option<(Trail, SealKey)>, AppError> {
+    let data = DataDir::beside(&config.data)?;
+    let key = prove::read_key(&data.dir).map_err(failed("reading the data directory's key"))?;
+    Ok(Trail::read(&data.dir)?.zip(key))
+}
+
 /// An orderly end. One that was cut short writes nothing, and the next start looks.
 impl Drop for Service {
     fn drop(&mut self) {
-        if !std::thread::panicking()
-            && let Err(error) = settled::settle(&self.parts.control)
-        {
+        if std::thread::panicking() {
+            return;
+        }
+        trail::finish(&self.parts.control, &self.parts.audit);
+        if let Err(error) = settled::settle(&self.parts.control) {
             tracing::warn!(%error, "the next start looks for what was taken once more");
         }
     }

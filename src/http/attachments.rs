@@ -5,6 +5,7 @@ use utoipa::IntoParams;
 
 use super::{
     App,
+    audited::Sender,
     download::{Right, answer},
     extract::{Attachment, Caller, InSession, Query},
     problem::Problem,
@@ -58,5 +59,12 @@ pub(super) async fn download(
     fields: HeaderMap,
 ) -> Result<Response, Problem> {
     let opened = attachment::open(&app.parts, &caller.who, session, id, query.name).await?;
-    answer(&app, &method, &fields, opened, Right::Own(caller.place)).await
+    let sender = Sender {
+        who: caller.who.id,
+        session: Some(session),
+        receipt: None,
+        ticket: None,
+    };
+    let right = Right::Own(caller.place, sender);
+    answer(&app, &method, &fields, opened, right).await
 }

@@ -16,12 +16,14 @@ use http_body::{Frame, SizeHint};
 
 use super::{
     App, Counters,
+    audited::{Delivery, Sender},
     extract::Place,
     problem::{Code, Problem},
     semantics::{self, ByteRange, Cache, Content, Object, Plan, Verb},
 };
 use crate::{
     access::{Grant, Ticket, Wanted},
+    audit::{Event, Record},
     model::{AttachmentRef, SaveName},
     transfer::{
         TransferError,
@@ -33,7 +35,7 @@ use crate::{
 /// In whose right content is asked for, and the request's place among others of that right.
 pub(super) enum Right {
     /// The caller's own.
-    Own(Place),
+    Own(Place, Sender),
     /// That of the ticket's maker.
     Ticket(Grant<Ticket>, Place),
 }
@@ -53,19 +55,30 @@ pub(super) async fn answer(
         Verb::Get
     };
     let cache = match right {
-        Right::Own(_) => Cache::Immutable,
+        Right::Own(..) => Cache::Immutable,
         Right::Ticket(..) => Cache::NoStore,
     };
     let plan = plan(verb, fields, opened.reference(), cache);
-    let (ticket, place) = match right {
-        Right::Own(place) => (None, place),
+    let (ticket, place, sender) = match right {
+        Right::Own(place, sender) => (None, place, sender),
         Right::Ticket(ticket, place) if !ticket.is_late() || goes_on(&plan) => {
-            (Some(ticket), place)
+            let sender = Sender::of(&ticket);
+            (Some(ticket), place, sender)
         }
         // What has ended answers like what never was, whatever was asked of it.
         Right::Ticket(..) => return Err(Problem::new(Code::NotFound)),
     };
     let len = opened.reference().bytes.get();
+    let record = Record {
+        who: Some(sender.who),
+        session: sender.session,
+        id: Some(opened.reference().id),
+        name: opened.reference().name.clone(),
+        of: Some(len),
+        receipt: sender.receipt,
+        ticket: sender.ticket,
+        ..Record::of(Event::Sending)
+    };
     let (pieces, wanted) = match plan.content {
         Content::Problem => return Ok(planned_problem(plan)),
         Content::Nothing if plan.status == StatusCode::NOT_MODIFIED => {
@@ -97,10 +110,14 @@ pub(super) async fn answer(
         // What HEAD promises was checked as GET checks it.
         Verb::Head => Body::empty(),
         Verb::Get => {
+            let owed = owed(&plan.fields);
+            let delivery =
+                Delivery::begin(&app.parts.audit, record, owed).map_err(TransferError::from)?;
             app.counters.download_begun();
             Body::new(Download {
                 step: Step::Asked(Box::new(Sending::new(&app.parts, content, pieces, used))),
-                owed: owed(&plan.fields),
+                owed,
+                delivery,
                 counters: app.counters.clone(),
                 _place: place,
             })
@@ -172,6 +189,7 @@ fn owed(fields: &HeaderMap) -> u64 {
 struct Download {
     step: Step,
     owed: u64,
+    delivery: Delivery,
     counters: Arc<Counters>,
     _place: Place,
 }
@@ -229,9 +247,9 @@ impl http_body::Body for Download {
         Poll::Ready(match next {
             None => None,
             Some(Ok(bytes)) => {
-                self.owed = self
-                    .owed
-                    .saturating_sub(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
+                let handed = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+                self.owed = self.owed.saturating_sub(handed);
+                self.delivery.handed(handed);
                 self.counters.sent(bytes.len());
                 Some(Ok(Frame::data(bytes)))
             }

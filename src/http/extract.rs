@@ -16,6 +16,7 @@ use serde::de::DeserializeOwned;
 
 use super::{
     App,
+    audited::Known,
     problem::{Code, Facts, Problem},
 };
 use crate::{
@@ -57,6 +58,9 @@ impl FromRequestParts<App> for Caller {
                 .await?;
             (who, Some(number))
         };
+        if let Some(known) = head.extensions.get::<Known>() {
+            known.set(who.id);
+        }
         let place = app
             .admission
             .enter(who.id, app.parts.limits.requests_per_principal)

@@ -30,6 +30,7 @@ use super::{
 };
 use crate::{
     access::{Access, Principal, PrincipalKind, PrincipalName, TokenInfo, TokenNumber},
+    audit::{Event, Record},
     model::{PrincipalId, Timestamp},
     transfer::{TransferError, chain, exchange},
 };
@@ -304,6 +305,12 @@ async fn export_log(
     InSession(session): InSession,
 ) -> Result<Response, Problem> {
     let log = exchange::Log::open(&app.parts, &caller.who, session).await?;
+    let record = Record {
+        who: Some(caller.who.id),
+        session: Some(session),
+        ..Record::of(Event::Exported)
+    };
+    app.parts.audit.admit(record).map_err(TransferError::from)?;
     // The caller's place is kept until the last line.
     let start = (log, app.parts.clone(), caller.place);
     let lines = stream::try_unfold(start, |(log, parts, place)| async move {

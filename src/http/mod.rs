@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod attachments;
+mod audited;
 mod counters;
 mod deliverables;
 mod download;

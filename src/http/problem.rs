@@ -145,6 +145,8 @@ pub enum Code {
     Busy,
     /// A part is out of service.
     Unavailable,
+    /// Nothing is given out that cannot be recorded.
+    AuditUnavailable,
     /// The data filesystem is full.
     DiskFull,
     /// Nothing here takes what is handed over.
@@ -623,6 +625,12 @@ impl Code {
                 "A part of the service takes nothing until the operator has looked at it. Tell the \
                  operator the request id.",
             ),
+            Self::AuditUnavailable => later(
+                S::SERVICE_UNAVAILABLE,
+                "the audit trail takes no records",
+                "Nothing is given out that cannot be recorded. Try again after the time in `Retry-After`; where that \
+                 does not help, the operator looks at the log and at `holdfast audit verify`.",
+            ),
             Self::DiskFull => later(
                 S::INSUFFICIENT_STORAGE,
                 "no space left",
@@ -716,7 +724,7 @@ impl Problem {
             let challenge = HeaderValue::from_static("Bearer realm=\"holdfast\"");
             problem = problem.with_field(header::WWW_AUTHENTICATE, challenge);
         }
-        if code == Code::Busy {
+        if code == Code::Busy || code == Code::AuditUnavailable {
             problem = problem.with_field(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
         problem
@@ -855,6 +863,7 @@ impl Problem {
             T::Pinned(error) => Self::of_pinned(error),
             T::Ledger(error) => Self::of_ledger(error),
             T::Settle(error) => Self::of_settle(error),
+            T::Audit(_) => Self::new(Code::AuditUnavailable),
             T::Withdrawn => Self::new(Code::NotFound),
             T::Ask(error) => Self::of_ask(*error),
             T::Decide(error) => Self::of_decide(*error),

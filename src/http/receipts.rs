@@ -7,6 +7,7 @@ use utoipa::ToSchema;
 
 use super::{
     App,
+    audited::Sender,
     download::{Right, answer},
     extract::{Caller, NoQuery, ReceiptId},
     problem::Problem,
@@ -90,5 +91,12 @@ pub(super) async fn download(
     fields: HeaderMap,
 ) -> Result<Response, Problem> {
     let opened = receipt::open(&app.parts, &caller.who, id).await?;
-    answer(&app, &method, &fields, opened, Right::Own(caller.place)).await
+    let sender = Sender {
+        who: caller.who.id,
+        session: None,
+        receipt: Some(id),
+        ticket: None,
+    };
+    let right = Right::Own(caller.place, sender);
+    answer(&app, &method, &fields, opened, right).await
 }

@@ -18,8 +18,8 @@ use http::{HeaderValue, Request, StatusCode, header};
 use tower::ServiceExt as _;
 
 use super::{
-    App, attachments, deliverables, dress, events, handoff, host, interactions, login, messages,
-    openapi, page, permissions, probe,
+    App, attachments, audited, deliverables, dress, events, handoff, host, interactions, login,
+    messages, openapi, page, permissions, probe,
     problem::{Code, Problem},
     receipts, releases, server, sessions, snapshot, streams, tickets, uploads,
 };
@@ -111,7 +111,7 @@ impl Row {
         self
     }
 
-    fn mount(self, router: Router<App>) -> Router<App> {
+    fn mount(self, router: Router<App>, app: &App) -> Router<App> {
         let mut allow = self.route.methods.join(", ");
         allow.push_str(", OPTIONS");
         let allow = HeaderValue::try_from(allow).unwrap_or(HeaderValue::from_static("OPTIONS"));
@@ -126,6 +126,12 @@ impl Row {
             .service
             .on(MethodFilter::OPTIONS, options)
             .fallback(other);
+        let service = if self.route.scope == Scope::Open {
+            // No object of anyone is named.
+            service
+        } else {
+            service.layer(from_fn_with_state(app.clone(), audited::refusals))
+        };
         router.route(self.route.path, service)
     }
 }
@@ -240,7 +246,7 @@ impl Public {
     pub fn new(app: App) -> Self {
         let router = rows()
             .into_iter()
-            .fold(Router::new(), |router, row| row.mount(router))
+            .fold(Router::new(), |router, row| row.mount(router, &app))
             .fallback(nowhere)
             .layer(from_fn_with_state(app.clone(), dress::dress))
             .with_state(app.clone());
@@ -307,7 +313,9 @@ impl server::Handler for Admin {
 
 async fn ready(State(app): State<App>) -> Response {
     let (control, store) = (app.parts.control.clone(), app.parts.store.clone());
+    let audit = app.parts.audit.clone();
     let asking = move || {
+        audit.ready().map_err(|_closed| "audit")?;
         control.standing().map_err(|_closed| "journal")?;
         store.standing().map_err(|_degraded| "store")
     };

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use axum::{
+    Extension,
     extract::State,
     response::{IntoResponse, Response},
 };
@@ -10,12 +11,14 @@ use utoipa::ToSchema;
 
 use super::{
     App,
+    audited::Known,
     download::{Right, answer},
     extract::{Caller, Json, NoQuery, Secret, TicketId},
     problem::{Code, Facts, Problem},
 };
 use crate::{
     access::{Asked, MOST_USES, Terms, TicketInfo},
+    audit::{Event, Record},
     model::{AttachmentId, FileName, ReceiptHandle, SessionHandle},
     transfer::ticket::{self, Wish},
 };
@@ -123,8 +126,16 @@ pub(super) async fn create(
         name: form.name,
         receipt: form.receipt,
     };
+    let who = caller.who.id;
     let made = ticket::make(&app.parts, caller.who, caller.token, wish).await;
     let (secret, info) = made?;
+    app.parts.audit.note(Record {
+        who: Some(who),
+        session: Some(info.session),
+        id: Some(info.attachment),
+        ticket: Some(info.handle),
+        ..Record::of(Event::TicketMade)
+    });
     let mut body = TicketBody::from(info);
     body.href = Some(format!("/d/{}", secret.reveal()));
     Ok((StatusCode::CREATED, axum::Json(body)).into_response())
@@ -187,8 +198,14 @@ pub(super) async fn revoke(
     TicketId(id): TicketId,
 ) -> Result<StatusCode, Problem> {
     let access = app.parts.access.clone();
+    let who = caller.who.id;
     let revoking = move || access.revoke_ticket(&caller.who, id);
     app.parts.pools.control.run(revoking).await??;
+    app.parts.audit.note(Record {
+        who: Some(who),
+        ticket: Some(id),
+        ..Record::of(Event::TicketRevoked)
+    });
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -223,6 +240,7 @@ pub(super) async fn download(
     method: Method,
     _: NoQuery,
     Secret(secret): Secret,
+    Extension(known): Extension<Known>,
     fields: HeaderMap,
 ) -> Result<Response, Problem> {
     let asked = match (&method, fields.contains_key(header::RANGE)) {
@@ -231,6 +249,7 @@ pub(super) async fn download(
         (_, true) => Asked::Ranges,
     };
     let (ticket, opened) = ticket::open(&app.parts, secret, asked).await?;
+    known.set(ticket.maker().id);
     let place = app
         .holders
         .enter(ticket.maker().id, app.parts.limits.requests_per_principal)

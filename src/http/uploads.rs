@@ -14,6 +14,7 @@ use super::{
     semantics::claimed_digest,
 };
 use crate::{
+    audit::{Event, Record},
     model::{AttachmentId, AttachmentRef, ByteCount, Digest, FileName},
     transfer::upload,
 };
@@ -83,12 +84,21 @@ pub(super) async fn receive(
         bytes: content_length(&fields)?,
         digest: one_digest(query.digest.map(AttachmentId::digest), &fields)?,
     };
+    let who = caller.who.id;
     let grant = app
         .granted(move |access| access.upload_to_session(&caller.who, session))
         .await?;
     let reference = upload::receive(&app.parts, grant, announced, body.into_data_stream()).await?;
     drop(caller.place);
     app.counters.uploaded(reference.bytes.get());
+    app.parts.audit.note(Record {
+        who: Some(who),
+        session: Some(session),
+        id: Some(reference.id),
+        name: reference.name.clone(),
+        bytes: Some(reference.bytes.get()),
+        ..Record::of(Event::Uploaded)
+    });
     let body = UploadBody::of(&reference);
     let location = format!("/v1/sessions/{session}/attachments/{}", reference.id);
     let mut response = (StatusCode::CREATED, axum::Json(body)).into_response();

@@ -68,6 +68,7 @@ pub async fn archive(
     if let Some(known) = recalled(parts, once.as_ref()).await? {
         return one(known);
     }
+    parts.audit.ready()?;
     let own = parts.clone();
     let looking = move || holdings(&own, &grant);
     let holdings = parts.pools.store.run(looking).await??;

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::{Parts, TransferError, live::Live, release};
+use super::{Parts, TransferError, live::Live, recorded, release};
 use crate::{
     access::Principal,
     model::SessionHandle,
-    receipt::{Answer, Ask, Outcome},
+    receipt::{Answer, Ask, Decision, Outcome},
 };
 
 /// The releases of a session that wait for a decision, oldest first.
@@ -41,7 +41,11 @@ pub async fn settle(
     let settling = move || {
         own.access.release_from_session(&caller, answer.session)?;
         let outcome = live.in_line(answer.session, || {
+            if answer.decision == Decision::AllowedOnce {
+                own.audit.ready()?;
+            }
             let outcome = own.ledger.decide(answer)?;
+            recorded::decided(&own.audit, &answer, &outcome);
             live.tell_decided(&answer, &outcome);
             Ok::<_, TransferError>(outcome)
         })?;

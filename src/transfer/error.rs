@@ -3,6 +3,7 @@ use thiserror::Error;
 use crate::{
     access::AccessError,
     approval::{AskError, DecideError},
+    audit::Unavailable,
     deliverable::Refused,
     gate::GateClosed,
     handoff::HandoffError,
@@ -114,6 +115,9 @@ pub enum TransferError {
     /// A decision about a release changed nothing.
     #[error(transparent)]
     Settle(#[from] receipt::DecideError),
+    /// What would be given out could not be recorded.
+    #[error(transparent)]
+    Audit(#[from] Unavailable),
     /// The ticket a transfer went by was revoked, or its maker's right ended, under it.
     #[error("the ticket was withdrawn under the transfer")]
     Withdrawn,

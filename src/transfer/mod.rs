@@ -20,6 +20,7 @@ mod parts;
 pub mod present;
 mod progress;
 pub mod receipt;
+mod recorded;
 pub mod release;
 mod roots;
 pub mod ticket;

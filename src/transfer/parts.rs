@@ -3,6 +3,7 @@ use std::sync::Arc;
 use super::{Attachments, Roots};
 use crate::{
     access::Access,
+    audit::Audit,
     control::{Control, ControlError},
     gate::Gate,
     journal::Journal,
@@ -27,6 +28,8 @@ pub struct Parts {
     pub attachments: Arc<Attachments>,
     /// Checks content before it is sent.
     pub verifier: Arc<Verifier>,
+    /// What was given out, refused and promised.
+    pub audit: Arc<Audit>,
     /// Releases that wait, and receipts.
     pub ledger: Arc<Ledger>,
     /// Whether declared paths may be read.

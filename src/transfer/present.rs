@@ -109,6 +109,7 @@ pub async fn present(
             captured: known,
         });
     }
+    parts.audit.ready()?;
     let copies = capture(parts, &grant, targets, cwd.as_deref(), preset, &terms).await?;
     let (log_generation, seq) = declare(live, session, event, &terms).await?;
     let at = |index| For {

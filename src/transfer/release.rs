@@ -15,6 +15,7 @@ use super::{
     gather::{Archive, Gathering, MOST_ENTRIES, Wanted},
     live::Live,
     progress::{About, Progress},
+    recorded,
 };
 use crate::{
     access::{Grant, Principal},
@@ -94,6 +95,7 @@ pub async fn release(
     if let Some(known) = recalled(parts, terms.once.as_ref()).await? {
         return one(known);
     }
+    parts.audit.ready()?;
     let until = Instant::now().checked_add(terms.wait.min(LONGEST_WAIT));
     let at = For {
         session: grant.session(),
@@ -327,8 +329,11 @@ pub(super) async fn keep(
                 pins.push(own.store.commit(spool)?);
                 wanted.push(receipt::Wanted { draft, asks });
             }
+            // Nothing lies between this and the rows but the flush of the rows.
+            own.audit.ready()?;
             live.in_line(session, || {
                 let booked = own.ledger.release(wanted, &claims, bounds, once)?;
+                recorded::booked(&own.audit, &booked);
                 live.tell_ended(&booked.ended);
                 live.tell_asked(&booked.released);
                 Ok(booked.released)
@@ -387,7 +392,10 @@ fn clear_one(parts: &Parts, loose: Loose) -> Result<(), TransferError> {
 /// Ends the asks whose time is over, tells of it, and clears away what ended. Blocks.
 pub fn tidy(live: &Live, parts: &Parts) {
     match parts.ledger.expire() {
-        Ok(ended) => live.tell_ended(&ended),
+        Ok(ended) => {
+            recorded::lapsed(&parts.audit, &ended);
+            live.tell_ended(&ended);
+        }
         Err(error) => tracing::warn!(%error, "asks whose time is over could not be ended"),
     }
     clear(parts);
@@ -399,8 +407,9 @@ pub fn recover(parts: &Parts) {
         tracing::warn!(%error, "what a crash left of releases is not known");
     }
     // Nobody listens yet.
-    if let Err(error) = parts.ledger.expire() {
-        tracing::warn!(%error, "asks whose time is over could not be ended");
+    match parts.ledger.expire() {
+        Ok(ended) => recorded::lapsed(&parts.audit, &ended),
+        Err(error) => tracing::warn!(%error, "asks whose time is over could not be ended"),
     }
     clear(parts);
 }

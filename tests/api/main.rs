@@ -24,6 +24,7 @@ mod access;
 mod archives;
 mod asked;
 mod attachments;
+mod audit;
 mod capture;
 mod connections;
 mod coverage;

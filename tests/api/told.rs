@@ -3,7 +3,7 @@
 use std::{
     fs::File,
     os::unix::fs::FileExt as _,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::{AtomicBool, AtomicU32, Ordering},
     time::Duration,
 };
 
@@ -137,9 +137,10 @@ fn progress_is_told_while_a_release_goes_on() {
     });
     let server = &scene.server;
     let (mut alice, mut host) = (stream(server), Sse::open(server, &server.host, None));
-    scene.file("moving", &vec![1; 4 << 20]);
+    scene.file("moving", &vec![1; 8 << 20]);
     let seq = scene.present(&json!([{"path": "moving"}]));
     let (path, stop) = (scene.root().join("moving"), AtomicBool::new(false));
+    let writes = AtomicU32::new(0);
     std::thread::scope(|scope| {
         let stops = Stops(&stop);
         scope.spawn(|| {
@@ -148,9 +149,13 @@ fn progress_is_told_while_a_release_goes_on() {
             while !stop.load(Ordering::Relaxed) {
                 n = n.wrapping_add(1);
                 file.write_all_at(&[n; 4096], 0).unwrap();
-                std::thread::sleep(Duration::from_millis(1));
+                writes.fetch_add(1, Ordering::Relaxed);
+                std::thread::yield_now();
             }
         });
+        while writes.load(Ordering::Relaxed) < 10 {
+            std::thread::yield_now();
+        }
         let releasing = scope.spawn(|| {
             let token = Some(server.alice.token.as_str());
             let target = scene.item(seq, 0, "release?wait=60");

@@ -12,6 +12,7 @@ use std::{error::Error, path::Path, sync::Arc};
 
 use holdfast::{
     access::{Access, Principal, PrincipalKind, PrincipalName},
+    audit::Audit,
     control::Control,
     gate::{DEFAULT_MAX_AGE, Evidence, Gate, Mode, Probed, ProbedResolver, ProbedRoot},
     journal::{
@@ -273,6 +274,8 @@ fn parts(
         store,
         verifier: Arc::new(Verifier::new(&limits)?),
         gate,
+        // Its thread would make system calls of its own.
+        audit: Arc::new(Audit::nowhere(Arc::clone(&clock))),
         ledger: Arc::new(ledger),
         roots,
         pools: Pools {

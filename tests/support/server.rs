@@ -9,6 +9,7 @@ use std::{
 
 use holdfast::{
     access::{Access, Principal, PrincipalKind, PrincipalName},
+    audit::Audit,
     control::Control,
     gate::{DEFAULT_MAX_AGE, Gate, Mode},
     http::{
@@ -372,6 +373,11 @@ fn parts(data: &DataDir, options: &Options, clock: &ManualClock, calls: &Calls) 
     });
     let identity = HostIdentity::start(&control, [7; 16]).unwrap();
     let key = Arc::new(SealKey::new([7; 32]));
+    let audit = match options.disk {
+        // Where each page counts, no thread writes beside the test.
+        Some(_) => Audit::nowhere(Arc::clone(&clock)),
+        None => Audit::open(data.dir(), Arc::clone(&key), Arc::clone(&clock), None).unwrap(),
+    };
     let ledger = Ledger::new(Arc::clone(&control), key, identity.instance.clone());
     Parts {
         access: Arc::new(Access::new(
@@ -387,6 +393,7 @@ fn parts(data: &DataDir, options: &Options, clock: &ManualClock, calls: &Calls) 
         verifier: Arc::new(Verifier::new(limits).unwrap()),
         gate: Arc::new(gate),
         ledger: Arc::new(ledger),
+        audit: Arc::new(audit),
         roots: Arc::new(roots),
         pools: Pools::new(2).unwrap(),
         limits: Arc::new(limits.clone()),

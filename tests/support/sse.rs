@@ -3,7 +3,7 @@
 use std::{
     io::{Read as _, Write as _},
     net::TcpStream,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
@@ -29,6 +29,7 @@ pub(crate) struct Sse {
     /// `streamId` of `ready`.
     pub(crate) stream: String,
     ended: bool,
+    patience: Option<Instant>,
 }
 
 impl Sse {
@@ -63,6 +64,7 @@ impl Sse {
             seen: Vec::new(),
             stream: String::new(),
             ended: false,
+            patience: None,
         }
     }
 
@@ -86,14 +88,16 @@ impl Sse {
                 self.seen.push(frame.clone());
                 return Some(frame);
             }
-            if self.ended || !self.more() {
+            let is_late = self.patience.is_some_and(|until| Instant::now() > until);
+            if self.ended || is_late || !self.more() {
                 return None;
             }
         }
     }
 
-    /// Reads up to a frame of this type.
+    /// Reads up to a frame of this type. Signs of life do not make it wait for ever.
     pub(crate) fn until(&mut self, event: &str) -> Frame {
+        self.patience = Some(Instant::now() + Duration::from_mins(1));
         loop {
             match self.next() {
                 Some(frame) if frame.event == event => return frame,
