@@ -80,6 +80,9 @@ pub(super) enum Command {
     Watch(Watch),
     /// Download and check every attachment of a session, without keeping anything, and its log
     Verify(Verify),
+    /// Read the audit trail, and check that nothing of it was changed
+    #[command(subcommand)]
+    Audit(Audit),
     /// Write a session and its attachments into a directory laid out as a DSH home
     Export(Export),
     /// Take in the sessions of a directory laid out as a DSH home
@@ -321,6 +324,54 @@ pub(super) struct TicketCreate {
     /// How often the content may be fetched
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(super) uses: u32,
+}
+
+/// `audit`.
+#[derive(Debug, Subcommand)]
+pub(super) enum Audit {
+    /// Show the last lines
+    Tail {
+        /// How many
+        #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
+        lines: u32,
+        /// Go on with those that come
+        #[arg(short, long)]
+        follow: bool,
+    },
+    /// Show the lines that say all of this
+    Query(AuditFilter),
+    /// Check every line against the one before it
+    Verify {
+        /// Where the trail stood by a log kept elsewhere (`SEQ:SEAL`): that line has to be there
+        #[arg(long, value_name = "HEAD")]
+        head: Option<String>,
+    },
+}
+
+/// `audit query`.
+#[derive(Debug, Default, Args)]
+pub(super) struct AuditFilter {
+    /// What happened: `sending`, `sent`, `aborted`, `refused`, `released`, …
+    #[arg(long, value_name = "EVENT")]
+    pub(super) event: Option<String>,
+    /// By this principal, by id
+    #[arg(long, value_name = "PRINCIPAL")]
+    pub(super) who: Option<String>,
+    /// In this session, by handle
+    #[arg(long, value_name = "SESSION")]
+    pub(super) session: Option<String>,
+    /// About this content (`sha256:…`)
+    #[arg(long, value_name = "ID")]
+    pub(super) attachment: Option<String>,
+    /// By this receipt
+    #[arg(long, value_name = "RECEIPT")]
+    pub(super) receipt: Option<String>,
+    /// By this ticket, by its public id
+    #[arg(long, value_name = "TICKET")]
+    pub(super) ticket: Option<String>,
+    /// In the last so many hours
+    #[arg(long, value_name = "HOURS")]
+    pub(super) last: Option<u32>,
 }
 
 /// `explain`.

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod audit;
 mod beside;
 mod card;
 mod client;
@@ -129,6 +130,7 @@ fn dispatch(arguments: &Arguments) -> Result<ExitCode, Failure> {
             what: Some(arguments::VerifyWhat::Receipt { file }),
             ..
         }) => release::verify(common, file, output),
+        Command::Audit(audit) => audit::run(common, audit, output),
         Command::Ask(ask) => serve::on_runtime(question::run(common, ask, output)),
         Command::Watch(watch) => serve::on_runtime(watch::run(common, watch, output)),
         Command::Verify(verify) => serve::on_runtime(verify::run(common, verify, output)),

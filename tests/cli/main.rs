@@ -9,6 +9,7 @@
     reason = "tests build their own directories, and stop at the first surprise"
 )]
 
+mod audit;
 mod beside;
 mod closed;
 mod config;
