@@ -38,6 +38,7 @@ mod fence;
 mod fields;
 mod handoff;
 mod interactions;
+mod kinds;
 mod left;
 mod load;
 mod login;

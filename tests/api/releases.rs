@@ -83,11 +83,13 @@ impl Scene {
 
     fn of(options: Options) -> Self {
         let workspace = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let given = options.roots.first().map(|(_, path)| path.clone());
+        let root = given.unwrap_or_else(|| workspace.path().to_owned());
         let server = Server::with(&Options {
-            roots: vec![("ws", workspace.path().to_owned())],
+            roots: vec![("ws", root.clone())],
             ..options
         });
-        let form = json!({"owners": [server.alice.who.id], "cwd": workspace.path()});
+        let form = json!({"owners": [server.alice.who.id], "cwd": root});
         let made = server.post("/v1/sessions", &server.host, &form);
         assert_eq!(made.status, 201, "{}", made.text());
         let session = made.json()["session"].as_str().unwrap().to_owned();
