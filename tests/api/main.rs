@@ -49,6 +49,7 @@ mod permission;
 mod probe;
 mod problems;
 mod releases;
+mod reports;
 mod room;
 mod rows;
 mod sessions;

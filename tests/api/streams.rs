@@ -401,3 +401,11 @@ fn an_acknowledgement_is_for_a_frame_of_ones_own_stream() {
         );
     }
 }
+
+/// E05: a stream on which nothing happens shows that it lives, so that a half-open one can be told from it.
+#[test]
+fn e05_a_stream_on_which_nothing_happens_beats() {
+    let (server, _session, mut stream) = desk();
+    assert!(stream.beats(), "{:?}", stream.seen);
+    drop(server);
+}

@@ -107,6 +107,23 @@ impl Sse {
         }
     }
 
+    /// Reads up to a sign of life that is no frame; whether one came.
+    pub(crate) fn beats(&mut self) -> bool {
+        let until = Instant::now() + Duration::from_mins(1);
+        while !self.text.starts_with(":\n\n") {
+            let has_frame = self.text.contains("\n\n");
+            let goes_on = if has_frame {
+                self.next().is_some()
+            } else {
+                self.more()
+            };
+            if !goes_on || Instant::now() > until {
+                return false;
+            }
+        }
+        true
+    }
+
     /// Reads to the end of the stream.
     pub(crate) fn drain(&mut self) {
         while self.next().is_some() {}
