@@ -339,6 +339,12 @@ const KINDS: &[Kind] = &[
             site.inside("k/b.txt");
             symlink("b.txt", site.at("k/a")).unwrap();
         } },
+    Kind { id: "S20", what: "a linked directory that stays inside", path: "k/dl/b.txt", class: "denied_symlink",
+        setting: LINKS, member: Some("dl"),
+        lay: |site| {
+            site.inside("k/real/b.txt");
+            symlink("real", site.at("k/dl")).unwrap();
+        } },
     Kind { id: "S20", what: "an absolute link that stays inside", path: "k/a", class: "denied_symlink",
         setting: LINKS, member: Some("a"),
         lay: |site| {

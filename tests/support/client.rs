@@ -187,6 +187,8 @@ impl Client {
                 true
             }
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => false,
+            // A lease of ours was broken, which a signal says.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => self.more(),
             Err(error) => panic!("waiting for the server: {error}"),
         }
     }

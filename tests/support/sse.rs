@@ -153,6 +153,8 @@ impl Sse {
             Ok(0) => return false,
             Ok(n) => self.octets.extend_from_slice(&buffer[..n]),
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return false,
+            // A lease of ours was broken, which a signal says.
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => return true,
             Err(error) => panic!("waiting for a frame: {error}; seen {:?}", self.seen),
         }
         // The head goes away with the first chunk.
