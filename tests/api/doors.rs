@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     releases::Scene,
@@ -28,7 +28,7 @@ pub(crate) struct Door {
 
 const KEPT: &str = "private, max-age=31536000, immutable, no-transform";
 
-pub(crate) static DOORS: [Door; 3] = [
+pub(crate) static DOORS: [Door; 4] = [
     Door {
         name: "attachment",
         cache: KEPT,
@@ -46,6 +46,12 @@ pub(crate) static DOORS: [Door; 3] = [
         cache: KEPT,
         vary: Some("Authorization"),
         open: receipt,
+    },
+    Door {
+        name: "archive",
+        cache: KEPT,
+        vary: Some("Authorization"),
+        open: archive,
     },
 ];
 
@@ -161,18 +167,47 @@ fn receipt(house: &House, name: &str, content: &[u8]) -> Behind {
     let nth = house.files.fetch_add(1, Ordering::Relaxed);
     let path = format!("out/{nth}/{name}");
     house.scene.file(&path, content);
-    let asked = house.scene.ask_for(&path);
-    assert_eq!(asked.status, 202, "{}", asked.text());
-    let alice = &house.server().alice;
-    let decided = house.scene.decide(alice, &asked.json(), "allowed-once");
-    assert_eq!(decided.status, 200, "{}", decided.text());
+    let receipt = released(house, &path);
     Behind {
-        target: decided.json()["receipt"]["href"]
-            .as_str()
-            .unwrap()
-            .to_owned(),
+        target: receipt["href"].as_str().unwrap().to_owned(),
         token: Some(house.alices_token()),
         name: name.to_owned(),
         bytes: content.to_owned(),
     }
+}
+
+/// A directory with the content in a file of it. What has to come is what was decided on.
+fn archive(house: &House, name: &str, content: &[u8]) -> Behind {
+    let nth = house.files.fetch_add(1, Ordering::Relaxed);
+    let path = format!("out/{nth}/{name}");
+    house.scene.file(&format!("{path}/inside"), content);
+    let receipt = released(house, &path);
+    let statement = &receipt["statement"];
+    let hex = statement["attachmentId"].as_str().unwrap();
+    let hex = hex.trim_start_matches("sha256:");
+    let object = house.server().data().join("data/objects/sha256");
+    let bytes = std::fs::read(object.join(&hex[..2]).join(hex)).unwrap();
+    assert_eq!(statement["attachmentId"], json!(id(&bytes)));
+    assert!(
+        bytes
+            .windows(content.len().max(1))
+            .any(|part| part == content)
+            || content.is_empty()
+    );
+    Behind {
+        target: receipt["href"].as_str().unwrap().to_owned(),
+        token: Some(house.alices_token()),
+        name: format!("{name}.zip"),
+        bytes,
+    }
+}
+
+/// The receipt of what is declared at `path`, after a yes.
+fn released(house: &House, path: &str) -> Value {
+    let asked = house.scene.ask_for(path);
+    assert_eq!(asked.status, 202, "{}", asked.text());
+    let alice = &house.server().alice;
+    let decided = house.scene.decide(alice, &asked.json(), "allowed-once");
+    assert_eq!(decided.status, 200, "{}", decided.text());
+    decided.json()["receipt"].clone()
 }

@@ -11,6 +11,7 @@ use std::{
     },
 };
 
+use holdfast::model::Digest;
 use serde_json::{Value, json};
 
 use crate::program::{Home, Server};
@@ -22,10 +23,20 @@ pub(crate) struct Door {
     pub(crate) is_named_by_path: bool,
     /// Whether a token has to be shown.
     pub(crate) needs_token: bool,
-    open: fn(&House, &str, &[u8]) -> String,
+    open: fn(&House, &str, &[u8]) -> Behind,
 }
 
-pub(crate) static DOORS: [Door; 3] = [
+/// Content behind a door.
+#[derive(Debug)]
+pub(crate) struct Behind {
+    pub(crate) target: String,
+    /// The name it is saved under, before a client has its way with it.
+    pub(crate) name: String,
+    /// What has to come: not what was brought, where a door wraps that.
+    pub(crate) bytes: Vec<u8>,
+}
+
+pub(crate) static DOORS: [Door; 4] = [
     Door {
         name: "attachment",
         is_named_by_path: false,
@@ -43,6 +54,12 @@ pub(crate) static DOORS: [Door; 3] = [
         is_named_by_path: true,
         needs_token: true,
         open: receipt,
+    },
+    Door {
+        name: "archive",
+        is_named_by_path: true,
+        needs_token: true,
+        open: archive,
     },
 ];
 
@@ -78,8 +95,8 @@ impl House {
         house
     }
 
-    /// Brings content behind a door, to be saved under this name; where it is then had.
-    pub(crate) fn open(&self, door: &Door, name: &str, content: &[u8]) -> String {
+    /// Brings content behind a door, to be saved under this name.
+    pub(crate) fn open(&self, door: &Door, name: &str, content: &[u8]) -> Behind {
         (door.open)(self, name, content)
     }
 
@@ -111,22 +128,55 @@ impl House {
     }
 }
 
-fn attachment(house: &House, name: &str, content: &[u8]) -> String {
-    let id = house.attach(name, content);
-    format!("/v1/sessions/{}/attachments/{id}", house.session())
+impl Behind {
+    fn itself(target: &str, name: &str, content: &[u8]) -> Self {
+        Self {
+            target: target.to_owned(),
+            name: name.to_owned(),
+            bytes: content.to_owned(),
+        }
+    }
 }
 
-fn ticket(house: &House, name: &str, content: &[u8]) -> String {
+fn attachment(house: &House, name: &str, content: &[u8]) -> Behind {
+    let id = house.attach(name, content);
+    let target = format!("/v1/sessions/{}/attachments/{id}", house.session());
+    Behind::itself(&target, name, content)
+}
+
+fn ticket(house: &House, name: &str, content: &[u8]) -> Behind {
     let id = house.attach(name, content);
     let create = ["ticket", "create", "-s", house.session(), "--uses", "100"];
     let made = house.home.json(&[&create[..], &[&id]].concat());
-    made["href"].as_str().unwrap().to_owned()
+    Behind::itself(made["href"].as_str().unwrap(), name, content)
 }
 
-fn receipt(house: &House, name: &str, content: &[u8]) -> String {
-    let nth = house.next();
-    let (home, path) = (&house.home, format!("out/{nth}/{name}"));
-    let file = home.data().join("workspace").join(&path);
+fn receipt(house: &House, name: &str, content: &[u8]) -> Behind {
+    let path = format!("out/{}/{name}", house.next());
+    let receipt = released(house, &path, &path, content);
+    Behind::itself(receipt["href"].as_str().unwrap(), name, content)
+}
+
+/// A directory with the content in a file of it. What has to come is what was decided on.
+fn archive(house: &House, name: &str, content: &[u8]) -> Behind {
+    let path = format!("out/{}/{name}", house.next());
+    let receipt = released(house, &path, &format!("{path}/inside"), content);
+    let id = receipt["statement"]["attachmentId"].as_str().unwrap();
+    let hex = id.trim_start_matches("sha256:");
+    let objects = house.home.data().join("data/objects/sha256");
+    let bytes = std::fs::read(objects.join(&hex[..2]).join(hex)).unwrap();
+    assert_eq!(Digest::of(&bytes).to_string(), hex);
+    Behind {
+        target: receipt["href"].as_str().unwrap().to_owned(),
+        name: format!("{name}.zip"),
+        bytes,
+    }
+}
+
+/// The receipt of what is declared at `path`, where `file` is brought first.
+fn released(house: &House, path: &str, file: &str, content: &[u8]) -> Value {
+    let (home, nth) = (&house.home, house.next());
+    let file = home.data().join("workspace").join(file);
     std::fs::create_dir_all(file.parent().unwrap()).unwrap();
     std::fs::write(&file, content).unwrap();
     let event = json!({"type": "deliverables/presented",
@@ -136,13 +186,12 @@ fn receipt(house: &House, name: &str, content: &[u8]) -> String {
     let told = home.json(&[&["append"], &at[..], &[events.to_str().unwrap()]].concat());
     let place = format!("3/{}/0", told["lastSeq"]);
     let asked = home.json(&[&["release", "--as", "you"], &at[..], &[&place]].concat());
-    let receipt = match asked["requestId"].as_str() {
+    match asked["requestId"].as_str() {
         None => asked,
         Some(id) => {
             let decide = ["decide", "--as", "you", "--allow"];
             let decided: Value = home.json(&[&decide[..], &at, &[id]].concat());
             decided["receipt"].clone()
         }
-    };
-    receipt["href"].as_str().unwrap().to_owned()
+    }
 }

@@ -243,15 +243,15 @@ fn whatever_hostile_peers_do_healthy_clients_are_served_and_memory_stays() {
         .collect();
     let large = house.open(&DOORS[0], "large.bin", &vec![7; 32 << 20]);
     let served = |row: &str| {
-        for (door, path) in &healthy {
+        for (door, behind) in &healthy {
             let token = Some(house.token()).filter(|_| door.needs_token);
-            let answer = wire::get(address, path, token, &[]);
+            let answer = wire::get(address, &behind.target, token, &[]);
             assert_eq!(answer.status, 200, "{row}: {}", door.name);
-            assert!(answer.body == content, "{row}: {}", door.name);
+            assert!(answer.body == behind.bytes, "{row}: {}", door.name);
         }
     };
     served("nobody");
-    for row in rows(house.token(), &large) {
+    for row in rows(house.token(), &large.target) {
         // From here on the kernel notes the most this process has.
         std::fs::write(format!("/proc/{pid}/clear_refs"), "5").unwrap();
         let before = memory(pid, "VmRSS");

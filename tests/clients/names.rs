@@ -7,7 +7,7 @@ use holdfast::model::{FileName, SaveName};
 use percent_encoding::percent_decode_str;
 
 use crate::{
-    doors::{DOORS, House},
+    doors::{Behind, DOORS, House},
     has,
     nasty::{is_safe, nasty},
 };
@@ -15,8 +15,8 @@ use crate::{
 /// A server that has one content for each name behind each door, its content being its number.
 struct Scene {
     house: Arc<House>,
-    /// For each name its addresses.
-    urls: Vec<(String, Vec<String>)>,
+    /// Each address, with what is there and what it is called.
+    urls: Vec<(String, Behind)>,
 }
 
 impl Scene {
@@ -24,7 +24,7 @@ impl Scene {
         let house = House::shared();
         let names = nasty();
         assert!(names.len() >= 60);
-        let urls = names.into_iter().enumerate().map(|(number, name)| {
+        let urls = names.into_iter().enumerate().flat_map(|(number, name)| {
             assert!(FileName::parse(&name).is_ok(), "{name:?}");
             // What a disk cannot hold, or the usual rules keep, is behind the other doors alone.
             let is_kept = name.len() > 255 || [".bashrc", ".ssh"].contains(&&*name);
@@ -32,11 +32,11 @@ impl Scene {
                 .iter()
                 .filter(|door| !(door.is_named_by_path && is_kept));
             let urls = doors.map(|door| {
-                let path = house.open(door, &name, number.to_string().as_bytes());
-                format!("{}{path}", house.server.text("url"))
+                let behind = house.open(door, &name, number.to_string().as_bytes());
+                let url = format!("{}{}", house.server.text("url"), behind.target);
+                (url, behind)
             });
-            let urls = urls.collect();
-            (name, urls)
+            urls.collect::<Vec<_>>()
         });
         let urls = urls.collect();
         Self { house, urls }
@@ -45,12 +45,8 @@ impl Scene {
     /// Runs a client for each name and address in an empty directory of its own, and compares what it
     /// saved with what it may save.
     fn each(&self, client: impl Fn(&str) -> Command, may_save: impl Fn(&SaveName, &str) -> bool) {
-        let numbered = self.urls.iter().enumerate();
-        let all = numbered.flat_map(|(number, (name, urls))| {
-            let urls = urls.iter();
-            urls.map(move |url| (number, name, url))
-        });
-        for (number, name, url) in all {
+        for (url, behind) in &self.urls {
+            let name = &behind.name;
             let dir = tempfile::tempdir().unwrap();
             let run = client(url)
                 .current_dir(dir.path())
@@ -69,7 +65,7 @@ impl Scene {
                 "{name:?} as {shown:?}"
             );
             let content = fs::read(dir.path().join(saved)).unwrap();
-            assert_eq!(content, number.to_string().as_bytes(), "{name:?}");
+            assert_eq!(content, behind.bytes, "{name:?}");
         }
     }
 }

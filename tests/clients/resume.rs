@@ -30,9 +30,10 @@ impl Scene {
     fn each() -> impl Iterator<Item = Self> {
         let house = House::shared();
         let content = content();
-        let digest = Digest::of(&content);
         DOORS.iter().map(move |door| {
-            let path = house.open(door, "large.bin", &content);
+            let behind = house.open(door, "large.bin", &content);
+            let digest = Digest::of(&behind.bytes);
+            let path = behind.target;
             Self {
                 house: Arc::clone(&house),
                 dir: tempfile::tempdir().unwrap(),
