@@ -19,6 +19,13 @@ impl Scene {
         Self { home, server }
     }
 
+    /// With a workspace whose gate stands open.
+    pub(crate) fn proven() -> Self {
+        let home = Home::new();
+        let server = home.up_proving(|_| {});
+        Self { home, server }
+    }
+
     pub(crate) fn url(&self) -> &str {
         self.server.text("url")
     }

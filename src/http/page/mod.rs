@@ -1,4 +1,4 @@
-//! The page: three files from memory, never from a path.
+//! The page: four files from memory, never from a path.
 //!
 //! Promises: nothing untrusted is ever part of them, so they are the same for everybody; the page's
 //! policy lets it run its own script and talk to its own origin, nothing else (I13). Leaves to
@@ -17,7 +17,7 @@ pub(super) struct Asset {
 }
 
 /// Everything the page consists of; the first is the page itself.
-pub(super) const ASSETS: [Asset; 3] = [
+pub(super) const ASSETS: [Asset; 4] = [
     Asset {
         path: "/",
         media_type: "text/html; charset=utf-8",
@@ -32,6 +32,11 @@ pub(super) const ASSETS: [Asset; 3] = [
         path: "/page.js",
         media_type: "text/javascript; charset=utf-8",
         content: include_str!("page.js"),
+    },
+    Asset {
+        path: "/stream.js",
+        media_type: "text/javascript; charset=utf-8",
+        content: include_str!("stream.js"),
     },
 ];
 

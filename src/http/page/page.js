@@ -5,6 +5,8 @@
 // link, which cannot carry a field: it goes by a ticket for that one file. Everything a
 // session says (names, descriptions, paths) is untrusted text and only ever set as text.
 
+import { listen } from "./stream.js";
+
 const KEY = "holdfast.token";
 /** How long a download may wait to begin, in seconds; one that has begun may take longer. */
 const TICKET_LIFE = 300;
@@ -23,6 +25,15 @@ const CLOSED = {
   "control-not-beaten": "the probe proved nothing this time",
   "escape-seen": "the probe saw a file from outside get through",
 };
+
+/** How long a session is left to change before it is shown again, in milliseconds. */
+const SETTLE = 300;
+
+/** What was released in this tab, by session and place: a session shown again still has it to download. */
+const released = new Map();
+/** Sessions that are to be shown again. */
+const stale = new Map();
+let listening;
 
 const at = (id) => document.getElementById(id);
 const fill = (id) => at(id).content.firstElementChild.cloneNode(true);
@@ -83,6 +94,8 @@ async function redeem(code) {
 
 function leave(why) {
   sessionStorage.removeItem(KEY);
+  listening?.abort();
+  released.clear();
   at("sessions").replaceChildren();
   at("who").textContent = "";
   at("leave").hidden = true;
@@ -141,28 +154,39 @@ function showFile(session, file) {
   return row;
 }
 
-/** Asks the server to copy the file and release exactly these bytes, or to ask somebody about them. */
-async function release(session, item, row) {
+const placeOf = (item) => (item.index === null ? "all" : `${item.logGeneration}/${item.seq}/${item.index}`);
+const cardOf = (session) => at("sessions").querySelector(`[data-session="${session}"]`);
+
+/** Asks the server to copy and release exactly these bytes, or to ask somebody about them. */
+async function release(session, path, what, row) {
   const button = row.querySelector("button");
   button.disabled = true;
   try {
-    const place = `${item.logGeneration}/${item.seq}/${item.index}`;
-    const answer = await json(`v1/sessions/${session}/deliverables/${place}/release`, { method: "POST" });
+    const answer = await json(`v1/sessions/${session}/${path}`, { method: "POST" });
     if (answer.receipt) offer(row, answer);
-    else row.replaceWith(showAsk(session, answer));
+    else addAsk(session, answer);
     say("");
   } catch (error) {
-    report(error, `${visible(item.path)} was not released`);
+    report(error, `${what} was not released`);
   } finally {
     button.disabled = false;
+    progress(row, "");
   }
+}
+
+function progress(row, text) {
+  const told = row.querySelector(".progress");
+  if (told) told.textContent = text;
 }
 
 /** Puts a way to download what a receipt released in the place of the question. */
 function offer(row, receipt) {
+  released.set(`${receipt.statement.session} ${placeOf(receipt.statement)}`, receipt);
   const button = row.querySelector("button");
   const done = button.cloneNode();
   done.textContent = "Download";
+  // It was disabled while somebody decided.
+  done.disabled = false;
   const file = { ...receipt.statement, receipt: receipt.receipt };
   done.addEventListener("click", () => download(file.session, file, done));
   button.replaceWith(done);
@@ -174,22 +198,45 @@ function showDeliverable(session, item, mode) {
   const facts = [item.description && visible(item.description), item.refused];
   row.querySelector(".facts").textContent = facts.filter(Boolean).join(" · ");
   const button = row.querySelector("button");
-  if (mode === "release" && !item.refused) {
+  const place = placeOf(item);
+  row.dataset.place = place;
+  const had = released.get(`${session} ${place}`);
+  if (had) {
+    offer(row, had);
+  } else if (mode === "release" && !item.refused) {
     button.setAttribute("aria-label", `Ask for ${visible(item.path)}`);
-    button.addEventListener("click", () => release(session, item, row));
+    const path = `deliverables/${place}/release`;
+    button.addEventListener("click", () => release(session, path, visible(item.path), row));
   } else {
     button.remove();
   }
   return row;
 }
 
+/** Everything in the session, while there is anything. */
+function showEverything(session, row, isThere) {
+  const button = row.querySelector("button");
+  row.hidden = !isThere;
+  row.dataset.place = "all";
+  const asking = button.cloneNode(true);
+  asking.disabled = false;
+  asking.textContent = "Ask for everything as one archive";
+  asking.addEventListener("click", () => release(session, "archive", "The archive", row));
+  button.replaceWith(asking);
+  const had = released.get(`${session} all`);
+  if (had) offer(row, had);
+}
+
 /** What waits for a yes or no: everything the decision is bound to, and nothing the file says of itself. */
 function showAsk(session, ask) {
   const row = fill("ask");
-  row.querySelector(".name").textContent = visible(ask.path);
+  const name = ask.path === null ? `${visible(ask.name)}: everything in this session` : visible(ask.path);
+  row.dataset.request = ask.requestId;
+  row.querySelector(".name").textContent = name;
   row.querySelector(".facts").textContent =
     `${size(ask.bytes)} · ${ask.attachmentId} · copied ${new Date(ask.pinnedAt).toLocaleString()}`;
   const decide = async (decision) => {
+    row.dataset.mine = "yes";
     const buttons = row.querySelectorAll("button");
     for (const button of buttons) button.disabled = true;
     try {
@@ -201,18 +248,20 @@ function showAsk(session, ask) {
       if (answer.receipt) {
         buttons[1].remove();
         offer(row, answer.receipt);
+        row.removeAttribute("data-request");
       } else {
         row.remove();
       }
       say("");
     } catch (error) {
       for (const button of buttons) button.disabled = false;
+      row.removeAttribute("data-mine");
       report(error, "The decision was not taken");
     }
   };
   const [allow, reject] = row.querySelectorAll("button");
-  allow.setAttribute("aria-label", `Let ${visible(ask.path)} leave`);
-  reject.setAttribute("aria-label", `Keep ${visible(ask.path)}`);
+  allow.setAttribute("aria-label", `Let ${name} leave`);
+  reject.setAttribute("aria-label", `Keep ${name}`);
   allow.addEventListener("click", () => decide("allowed-once"));
   reject.addEventListener("click", () => decide("rejected"));
   return row;
@@ -220,14 +269,29 @@ function showAsk(session, ask) {
 
 const nothing = (text) => Object.assign(document.createElement("li"), { textContent: text, className: "facts" });
 
-async function showSession(entry) {
+/** Shows a question once, before what is declared. */
+function addAsk(session, ask) {
+  const list = cardOf(session)?.querySelector(".deliverables");
+  if (!list || list.querySelector(`[data-request="${ask.requestId}"]`)) return;
+  list.querySelector(":scope > .facts")?.remove();
+  list.prepend(showAsk(session, ask));
+}
+
+async function showSession(entry, isNew) {
   const card = fill("session");
+  card.dataset.session = entry.session;
   card.querySelector("h2").textContent = visible(entry.id);
-  at("sessions").append(card);
+  if (isNew) at("sessions").prepend(card);
+  else at("sessions").append(card);
+  await paint(card, entry);
+}
+
+async function paint(card, entry) {
   try {
     const snapshot = await json(`v1/sessions/${entry.session}/snapshot`);
     const { files, deliverables } = snapshot.display;
-    card.querySelector(".facts").textContent = `created ${new Date(entry.createdAt).toLocaleString()}`;
+    card.querySelector("h2").textContent = visible(snapshot.id);
+    card.querySelector(".facts").textContent = `created ${new Date(snapshot.createdAt).toLocaleString()}`;
     card.querySelector(".files").replaceChildren(
       ...(files.length > 0 ? files.map((file) => showFile(entry.session, file)) : [nothing("none yet")]),
     );
@@ -236,11 +300,12 @@ async function showSession(entry) {
       items.length > 0 && deliverables.mode === "metadata-only"
         ? `Names only: ${CLOSED[deliverables.reason] ?? deliverables.reason}. (${deliverables.reason})`
         : "";
+    showEverything(entry.session, card.querySelector(".everything"), files.length + items.length > 0);
     const waiting = (await json(`v1/sessions/${entry.session}/releases`)).pendingReleases;
     const asks = waiting.map((one) => showAsk(entry.session, one));
     const rows = items.map((item) => showDeliverable(entry.session, item, deliverables.mode));
     card.querySelector(".deliverables").replaceChildren(
-      ...(items.length > 0 ? [...asks, ...rows] : [nothing("none yet")]),
+      ...(items.length + asks.length > 0 ? [...asks, ...rows] : [nothing("none yet")]),
     );
   } catch (error) {
     card.querySelector(".facts").textContent = `This session cannot be shown: ${error.message}.`;
@@ -251,7 +316,7 @@ async function showSession(entry) {
 /** Shows the next sessions, newest first, and a way to more of them. */
 async function showMore(after) {
   const page = await json(after === undefined ? "v1/sessions" : `v1/sessions?after=${after}`);
-  for (const entry of page.sessions) await showSession(entry);
+  for (const entry of page.sessions) await showSession(entry, false);
   for (const session of page.damaged) say(`The log of session ${session} is damaged; the operator can say more.`);
   if (after === undefined && page.sessions.length === 0) say("No session is yours yet.");
   const last = page.sessions.at(-1);
@@ -265,6 +330,75 @@ async function showMore(after) {
   }
 }
 
+/** Shows a session again, once it has settled. */
+function refresh(session) {
+  const card = cardOf(session);
+  if (!card || stale.has(session)) return;
+  const timer = setTimeout(() => {
+    stale.delete(session);
+    if (card.isConnected) paint(card, { session });
+  }, SETTLE);
+  stale.set(session, timer);
+}
+
+/** A question ended elsewhere: it goes, and what was released can be downloaded here too. */
+async function settled(row, data) {
+  if (!row || row.dataset.mine) return;
+  row.remove();
+  if (!data.receipt) return;
+  try {
+    const receipt = await json(`v1/receipts/${data.receipt}`);
+    released.set(`${data.session} ${placeOf(receipt.statement)}`, receipt);
+    refresh(data.session);
+  } catch (error) {
+    report(error, "What was released elsewhere cannot be shown");
+  }
+}
+
+/** What happens while the page is open. */
+function take({ event, data }) {
+  const card = data.session && cardOf(data.session);
+  switch (event) {
+    case "ready":
+      if (data.resumed || !at("sessions").dataset.listened) at("sessions").dataset.listened = "yes";
+      else for (const shown of at("sessions").children) if (shown.dataset.session) refresh(shown.dataset.session);
+      break;
+    case "host/session-added":
+      if (!card) showSession({ session: data.session, id: data.session }, true);
+      break;
+    case "host/session-removed":
+      card?.remove();
+      break;
+    case "session/event":
+      refresh(data.session);
+      break;
+    case "release/requested":
+      addAsk(data.session, data);
+      break;
+    case "release/resolved":
+      settled(card?.querySelector(`[data-request="${data.requestId}"]`), data);
+      break;
+    case "release/progress": {
+      const row = card?.querySelector(`[data-place="${placeOf(data)}"]`);
+      const files = data.ofFiles > 0 ? `${data.files} of ${data.ofFiles} files, ` : "";
+      if (row) progress(row, `copying: ${files}${size(data.bytes)}`);
+      break;
+    }
+  }
+}
+
+async function follow() {
+  listening?.abort();
+  listening = new AbortController();
+  const open = (last, signal) =>
+    call("v1/events", { signal, headers: last ? { "Last-Event-ID": last } : {} });
+  try {
+    await listen(open, take, listening.signal);
+  } catch (error) {
+    report(error, "What happens is no longer shown");
+  }
+}
+
 async function show() {
   at("enter").hidden = true;
   at("leave").hidden = false;
@@ -273,6 +407,7 @@ async function show() {
   at("who").textContent = `${host.name} ${host.version}`;
   at("sessions").replaceChildren();
   await showMore(undefined);
+  follow();
 }
 
 async function start() {
