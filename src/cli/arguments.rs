@@ -382,6 +382,9 @@ pub(super) struct Presented {
     /// The presented file, by its place in the log as `ls` prints it (`3/1/0`) or by its path
     #[arg(value_name = "FILE")]
     pub(super) file: String,
+    /// Look at the file too, as a release of it begins: its type, links, mount, owner and length
+    #[arg(long)]
+    pub(super) look: bool,
 }
 
 /// `release`.

@@ -67,7 +67,8 @@ pub(super) async fn explain(
     let (client, _beside) = reach(common, &file.at.reach).await?;
     let session = find::session(&client, &file.at.session).await?;
     let path = address(&client, session, &file.file).await?;
-    let answer = ask(&client, Method::GET, &format!("{path}/explain")).await?;
+    let look = if file.look { "?look=true" } else { "" };
+    let answer = ask(&client, Method::GET, &format!("{path}/explain{look}")).await?;
     output.print(&answer, |answer| {
         let rules = answer.get("rules").and_then(Value::as_array);
         let rows: Vec<Vec<String>> = rules
@@ -90,7 +91,12 @@ pub(super) async fn explain(
             _ => "it would be refused",
         };
         let header = ["RULE", "RESULT", "WHY", "SETTING", "WHAT TO DO"];
-        format!("{}\n{outcome}; nothing was opened\n", table(&header, &rows))
+        let looked = if file.look {
+            "it was looked at and not opened"
+        } else {
+            "nothing was opened"
+        };
+        format!("{}\n{outcome}; {looked}\n", table(&header, &rows))
     })
 }
 

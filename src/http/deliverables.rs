@@ -74,6 +74,17 @@ impl WaitQuery {
     }
 }
 
+/// How far an explanation goes.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct LookQuery {
+    /// Whether the file is looked at as a release of it begins, where no rule refuses before: its type,
+    /// links, mount, owner and length. It is not opened for reading.
+    #[serde(default)]
+    look: bool,
+}
+
 /// Which rules govern a declared file, and what they come to. Nothing was opened.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -89,7 +100,7 @@ pub(super) struct ExplainBody {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct RuleBody {
-    /// What it is about: `path`, `root`, `gate`, `name` or `permission`.
+    /// What it is about: `path`, `root`, `gate`, `name`, `permission` or, where it was looked at, `file`.
     rule: &'static str,
     /// Whether it lets the file through.
     passed: bool,
@@ -340,15 +351,15 @@ pub(super) async fn present(
     params(("session" = String, Path, description = "The session's handle"),
         ("generation" = u32, Path, description = "The numbering of `seq`"),
         ("seq" = u64, Path, description = "The event that declares the file"),
-        ("index" = u32, Path, description = "Its position in the event")),
+        ("index" = u32, Path, description = "Its position in the event"), LookQuery),
     responses((status = 200, description = "The rules", body = ExplainBody)),
 )]
 pub(super) async fn explain(
     State(app): State<App>,
     caller: Caller,
-    _: NoQuery,
+    Query(query): Query<LookQuery>,
     Declaration(at): Declaration,
 ) -> Result<axum::Json<ExplainBody>, Problem> {
-    let explained = deliverable::explain(&app.parts, &caller.who, at).await?;
+    let explained = deliverable::explain(&app.parts, &caller.who, at, query.look).await?;
     Ok(axum::Json(explained.into()))
 }

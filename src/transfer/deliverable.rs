@@ -1,11 +1,12 @@
 //! A declared file: where the path in the log leads, and which rules govern it. Nothing is opened here.
 
-use super::{Parts, Place, TransferError};
+use super::{OpenRoot, Parts, Place, TransferError, setting_of};
 use crate::{
     access::{DeliverableRef, Grant, Principal, ReadSession},
     deliverable::Target,
-    model::{LogGeneration, Seq, SessionHandle},
+    model::{ByteCount, LogGeneration, Seq, SessionHandle},
     permission::{Choice, InForce},
+    pinned::{Kind, PinnedError},
     policy::{Asking, Decision, NameClass, Preset},
 };
 
@@ -131,14 +132,17 @@ impl Rule {
     }
 }
 
-/// Asks every rule about a declared file, in the order a release asks them, and opens nothing (I15).
+/// Asks every rule about a declared file, in the order a release asks them, and opens nothing (I15). With
+/// `look`, and where nothing refuses before, the file is pinned and examined as a release of it begins:
+/// still nothing is opened for reading.
 ///
 /// # Errors
-/// [`TransferError::Access`] as for the release.
+/// [`TransferError::Access`] as for the release; with `look` whatever says nothing of the file.
 pub async fn explain(
     parts: &Parts,
     caller: &Principal,
     at: Address,
+    look: bool,
 ) -> Result<Explained, TransferError> {
     let mut rules = Vec::new();
     let refuse = |mut rules: Vec<Rule>, rule| {
@@ -164,14 +168,17 @@ pub async fn explain(
         located => located?,
     };
     rules.extend([Rule::passed("path"), Rule::passed("root")]);
-    let (place, preset) = (located.place, located.preset);
-    if let Err(closed) = parts.gate.proof(&place.root) {
-        let rule = Rule {
-            remedy: Some(closed.remedy().to_owned()),
-            ..Rule::refuses("gate", closed.code())
-        };
-        return refuse(rules, rule);
-    }
+    let (grant, place, preset) = (located.grant, located.place, located.preset);
+    let proof = match parts.gate.proof(&place.root) {
+        Ok(proof) => proof,
+        Err(closed) => {
+            let rule = Rule {
+                remedy: Some(closed.remedy().to_owned()),
+                ..Rule::refuses("gate", closed.code())
+            };
+            return refuse(rules, rule);
+        }
+    };
     rules.push(Rule::passed("gate"));
     let held = parts
         .roots
@@ -203,5 +210,60 @@ pub async fn explain(
         }
     };
     rules.push(Rule::passed("permission"));
+    if !look {
+        return Ok(Explained { outcome, rules });
+    }
+    let open = parts.roots.of(&grant, &proof);
+    let open = open.ok_or(TransferError::NoRoot)?;
+    let (rule, bytes) = looked(parts, &open, &place).await?;
+    if !rule.passed {
+        return refuse(rules, rule);
+    }
+    rules.push(rule);
+    // By its length a file may be one to ask about.
+    let outcome = match bytes.map(|bytes| open.rules().names.judge(&place.path, Some(bytes))) {
+        None => outcome,
+        Some(class) => match preset.decide(&class) {
+            Decision::Release => "release",
+            Decision::Ask => "ask",
+            Decision::Denied | Decision::NobodyAsked => {
+                return refuse(rules, Rule::refuses("permission", "policy-never"));
+            }
+        },
+    };
     Ok(Explained { outcome, rules })
+}
+
+/// What the file itself says, and its length where it is one.
+async fn looked(
+    parts: &Parts,
+    open: &OpenRoot,
+    place: &Place,
+) -> Result<(Rule, Option<ByteCount>), TransferError> {
+    let limit = open.rules().max_file.min(parts.limits.file);
+    match open.look(&parts.gate, place.path.clone(), limit).await {
+        Ok(bytes) => {
+            let rule = Rule {
+                class: Some(bytes.to_string()),
+                ..Rule::passed("file")
+            };
+            Ok((rule, Some(bytes)))
+        }
+        Err(TransferError::Pinned(PinnedError::NotRegular(Kind::Directory))) => {
+            let rule = Rule {
+                class: Some("a directory, released as one archive of its files".to_owned()),
+                ..Rule::passed("file")
+            };
+            Ok((rule, None))
+        }
+        Err(TransferError::Pinned(error)) => {
+            let rule = Rule {
+                remedy: Some(error.to_string()),
+                setting: setting_of(&error),
+                ..Rule::refuses("file", error.class())
+            };
+            Ok((rule, None))
+        }
+        Err(error) => Err(error),
+    }
 }

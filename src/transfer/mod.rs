@@ -29,4 +29,4 @@ pub mod upload;
 pub use error::TransferError;
 pub use homes::Attachments;
 pub use parts::{HostIdentity, Parts, Pools};
-pub use roots::{HeldRoot, OpenRoot, Place, Roots, Rules};
+pub use roots::{HeldRoot, OpenRoot, Place, Roots, Rules, setting_of};

@@ -331,6 +331,37 @@ impl OpenRoot {
         self.on_its_threads(read).await
     }
 
+    /// Looks at one file as a release of it would, and opens nothing: how many bytes it says it has. On the
+    /// root's threads, against the gate's answer there.
+    ///
+    /// # Errors
+    /// As [`OpenRoot::snapshot`], up to the examination.
+    pub(super) async fn look(
+        &self,
+        gate: &Arc<Gate>,
+        path: RelPath,
+        limit: ByteCount,
+    ) -> Result<ByteCount, TransferError> {
+        let (held, gate) = (Arc::clone(&self.held), Arc::clone(gate));
+        let looking = move || {
+            let proof = gate
+                .proof(&held.name)
+                .map_err(|closed| TransferError::Gate {
+                    closed,
+                    root: held.name.clone(),
+                })?;
+            let mut answer = Err(PinnedError::Unsupported("no resolver was proven"));
+            for resolver in proof.resolvers() {
+                answer = held.look(&path, *resolver, limit);
+                if !matches!(answer, Err(PinnedError::Unsupported(_))) {
+                    break;
+                }
+            }
+            Ok(answer?)
+        };
+        self.on_its_threads(looking).await
+    }
+
     /// Gathers files on one of the root's threads, against the gate's answer there: `work` begins anew
     /// with each proven resolver the kernel turns out not to have.
     ///
@@ -394,6 +425,35 @@ impl OpenRoot {
             }
             .into()),
         }
+    }
+}
+
+/// The setting that governs why a file cannot be read, if one does.
+#[must_use]
+pub fn setting_of(error: &PinnedError) -> Option<&'static str> {
+    match error {
+        PinnedError::DeniedSymlink => Some("root.links"),
+        PinnedError::DeniedMount => Some("root.mounts"),
+        PinnedError::DeniedHardlink => Some("root.hardlinks"),
+        PinnedError::DeniedOwner => Some("root.owner"),
+        PinnedError::OverLimit { .. } => Some("root.max_file"),
+        PinnedError::Unsupported(_) => Some("root.stability"),
+        PinnedError::InvalidPath(_)
+        | PinnedError::NameTooLong
+        | PinnedError::NotFound
+        | PinnedError::DeniedMagicLink
+        | PinnedError::DeniedEscape
+        | PinnedError::SymlinkLoop
+        | PinnedError::NotRegular(_)
+        | PinnedError::Changed(_)
+        | PinnedError::Busy(_)
+        | PinnedError::PermissionDenied
+        | PinnedError::RootReplaced
+        | PinnedError::Cancelled
+        | PinnedError::Deadline
+        | PinnedError::Resource(_)
+        | PinnedError::Spool(_)
+        | PinnedError::Io { .. } => None,
     }
 }
 

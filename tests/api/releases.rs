@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use crate::{
     proven::proven,
+    skip,
     support::{Answer, Options, Server, server::Person},
 };
 
@@ -562,6 +563,75 @@ fn explain_names_the_rules_and_opens_nothing() {
             "{calls:?}"
         );
     }
+}
+
+/// Keeps I15: a dry run says what a release then comes to, with the same class and setting, and reads nothing.
+#[test]
+fn explain_that_looks_says_what_a_release_then_comes_to() {
+    let scene = Scene::new();
+    let root = scene.root();
+    scene.file("a.txt", b"text");
+    scene.file("dir/a.txt", b"text");
+    scene.file("large", &[7; 2048]);
+    scene.file("one", b"two names");
+    std::fs::hard_link(root.join("one"), root.join("linked")).unwrap();
+    std::os::unix::fs::symlink("a.txt", root.join("link")).unwrap();
+    let fifo = std::process::Command::new("mkfifo")
+        .arg(root.join("pipe"))
+        .status();
+    assert!(fifo.unwrap().success());
+    for path in [
+        "a.txt", "dir", "large", "linked", "link", "pipe", "missing", "a.txt/x",
+    ] {
+        let seq = scene.present(&json!([{ "path": path }]));
+        let target = scene.item(seq, 0, "explain?look=true");
+        let told = scene.server.get(&target, &scene.server.alice);
+        assert_eq!(told.status, 200, "{path}: {}", told.text());
+        let told = told.json();
+        let last = told["rules"].as_array().unwrap().last().unwrap();
+        assert_eq!(last["rule"], "file", "{path}: {told}");
+        let released = scene.release(seq);
+        if released.status == 202 {
+            assert_eq!(told["outcome"], "ask", "{path}: {told}");
+            continue;
+        }
+        let problem = released.json();
+        assert_eq!(told["outcome"], "refuse", "{path}: {told}");
+        for (rule, fact) in [("class", "class"), ("setting", "setting")] {
+            let said = problem.get(fact).unwrap_or(&Value::Null);
+            if path != "large" || fact != "class" {
+                assert_eq!(last.get(rule).unwrap_or(&Value::Null), said, "{path}");
+            }
+        }
+        assert!(last["remedy"].is_string(), "{path}: {told}");
+    }
+    // Opening it would break the lease somebody holds.
+    let lease = std::process::Command::new("python3")
+        .args([
+            "-c",
+            "import fcntl,os,signal,sys\n\
+             signal.signal(signal.SIGIO, lambda *_: os._exit(7))\n\
+             f=os.open(sys.argv[1], os.O_RDWR)\n\
+             fcntl.fcntl(f, 1024, fcntl.F_WRLCK)\n\
+             print('held', flush=True)\n\
+             sys.stdin.read()",
+        ])
+        .arg(root.join("a.txt"))
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn();
+    let Ok(mut holder) = lease else {
+        return skip::skipped(1, "explain", "python3 is not here");
+    };
+    let mut held = [0; 5];
+    std::io::Read::read_exact(holder.stdout.as_mut().unwrap(), &mut held).unwrap();
+    let seq = scene.present(&json!([{"path": "a.txt"}]));
+    let target = scene.item(seq, 0, "explain?look=true");
+    let told = scene.server.get(&target, &scene.server.alice).json();
+    assert_eq!(told["outcome"], "ask", "{told}");
+    drop(holder.stdin.take());
+    let status = holder.wait().unwrap();
+    assert_eq!(status.code(), Some(0), "somebody opened the file");
 }
 
 /// Keeps I1: only a place in the log names a file.

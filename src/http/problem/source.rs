@@ -8,6 +8,7 @@ use crate::{
     pinned::PinnedError,
     receipt::{DecideError, LedgerError},
     spool::SpoolError,
+    transfer::setting_of,
 };
 
 impl Problem {
@@ -69,39 +70,39 @@ impl Problem {
     /// A file that cannot be read as it has to be. Only those who may see the declaration get here,
     /// so the class may be told (I15).
     pub(super) fn of_pinned(error: &PinnedError) -> Self {
-        let (code, setting) = match error {
+        let code = match error {
             PinnedError::OverLimit { limit, size } => {
                 return Self::of_too_large(*limit, *size, "root.max_file");
             }
             PinnedError::Spool(SpoolError::Full(_)) => return Self::disk_full(),
-            PinnedError::NotFound => (Code::SourceMissing, None),
-            PinnedError::Changed(_) => (Code::Changed, None),
+            PinnedError::NotFound => Code::SourceMissing,
+            PinnedError::Changed(_) => Code::Changed,
             PinnedError::Busy(_)
             | PinnedError::Deadline
             | PinnedError::RootReplaced
             | PinnedError::Resource(_)
             | PinnedError::Cancelled
-            | PinnedError::Spool(SpoolError::Resource(_)) => (Code::Busy, None),
-            PinnedError::Unsupported(_) => (Code::Unsupported, Some("root.stability")),
-            PinnedError::Io { .. } | PinnedError::Spool(_) => (Code::Internal, None),
-            PinnedError::DeniedSymlink => (Code::SourceRefused, Some("root.links")),
-            PinnedError::DeniedMount => (Code::SourceRefused, Some("root.mounts")),
-            PinnedError::DeniedHardlink => (Code::SourceRefused, Some("root.hardlinks")),
-            PinnedError::DeniedOwner => (Code::SourceRefused, Some("root.owner")),
-            PinnedError::InvalidPath(_)
+            | PinnedError::Spool(SpoolError::Resource(_)) => Code::Busy,
+            PinnedError::Unsupported(_) => Code::Unsupported,
+            PinnedError::Io { .. } | PinnedError::Spool(_) => Code::Internal,
+            PinnedError::DeniedSymlink
+            | PinnedError::DeniedMount
+            | PinnedError::DeniedHardlink
+            | PinnedError::DeniedOwner
+            | PinnedError::InvalidPath(_)
             | PinnedError::NameTooLong
             | PinnedError::DeniedMagicLink
             | PinnedError::DeniedEscape
             | PinnedError::SymlinkLoop
             | PinnedError::NotRegular(_)
-            | PinnedError::PermissionDenied => (Code::SourceRefused, None),
+            | PinnedError::PermissionDenied => Code::SourceRefused,
         };
         // Errors of the system carry no more than their class; the log has the rest.
         let reason = (code != Code::Internal).then(|| bounded(error.to_string()));
         Self::new(code).with_facts(Facts {
             class: Some(error.class()),
             reason,
-            setting,
+            setting: setting_of(error),
             ..Facts::default()
         })
     }
