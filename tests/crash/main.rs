@@ -23,6 +23,7 @@ mod errors;
 mod handoff;
 mod journal;
 mod journey;
+mod place;
 mod releases;
 mod store;
 mod tickets;

@@ -147,23 +147,41 @@ impl Program {
 
 fn calls(log: &str) -> Vec<Call> {
     let mut seen = std::collections::HashMap::<String, u32>::new();
-    log.lines()
-        .filter_map(|line| {
-            let (_pid, text) = line.split_once(' ')?;
-            let text = text.trim_start();
-            let (name, _) = text.split_once('(')?;
-            if !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
-                return None;
+    // By thread: its call that was not over when another thread's came between.
+    let mut open = std::collections::HashMap::<String, usize>::new();
+    let mut calls = Vec::<Call>::new();
+    for line in log.lines() {
+        let Some((pid, text)) = line.split_once(' ') else {
+            continue;
+        };
+        let text = text.trim_start();
+        if text.starts_with("<... ") {
+            if let Some((_, rest)) = text.split_once(" resumed>")
+                && let Some(call) = open.remove(pid)
+            {
+                calls[call].text.push_str(rest);
             }
-            let nth = seen.entry(name.to_owned()).or_default();
-            *nth += 1;
-            Some(Call {
-                name: name.to_owned(),
-                nth: *nth,
-                text: text.to_owned(),
-            })
-        })
-        .collect()
+            continue;
+        }
+        let Some((name, _)) = text.split_once('(') else {
+            continue;
+        };
+        if !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
+            continue;
+        }
+        let nth = seen.entry(name.to_owned()).or_default();
+        *nth += 1;
+        let whole = text.strip_suffix(" <unfinished ...>");
+        if whole.is_some() {
+            open.insert(pid.to_owned(), calls.len());
+        }
+        calls.push(Call {
+            name: name.to_owned(),
+            nth: *nth,
+            text: whole.unwrap_or(text).to_owned(),
+        });
+    }
+    calls
 }
 
 impl Run {
