@@ -4,7 +4,6 @@
 use std::{
     ffi::OsStr,
     fs,
-    io::Write as _,
     os::unix::{ffi::OsStrExt as _, fs::FileExt as _},
     path::Path,
     time::Duration,
@@ -282,7 +281,7 @@ fn get(scene: &Scene, client: &mut Client, href: &str, fields: &[(&str, &str)]) 
 }
 
 fn report(text: &str) {
-    writeln!(std::io::stderr(), "{text}, limit {MAX_GROWTH} KiB").unwrap();
+    eprintln!("{text}, limit {MAX_GROWTH} KiB");
 }
 
 /// R09 and D05: five gibibytes, released, downloaded from the last megabyte and whole, in flat memory.
