@@ -144,6 +144,7 @@ fn everything_in_a_session_is_one_archive_of_what_may_leave() {
     scene.file("notes.txt", b"changed since");
     let first = ask(&scene).json();
     scene.file("notes.txt", b"changed again");
+    scene.present(&json!([{"path": "notes.txt"}]));
     let second = ask(&scene).json();
     let late = scene.decide(&server.alice, &first, "allowed-once");
     assert_eq!((late.status, late.code().as_str()), (410, "withdrawn"));
@@ -187,8 +188,15 @@ fn what_is_too_much_for_an_archive_is_said_before_anything_is_copied() {
         scene.file(path, &[u8::try_from(n).unwrap(); 900]);
         scene.present(&json!([{ "path": path }]));
     }
+    scene.server.calls.take();
     let refused = ask(&scene);
     assert_eq!(refused.status, 413, "{}", refused.text());
+    let calls = scene.server.calls.take();
+    let spools = calls.iter().filter(|call| **call == "store.spool");
+    assert!(
+        spools.count() <= 1,
+        "the archive's own and no copy: {calls:?}"
+    );
     let problem = refused.json();
     assert_eq!(
         (&problem["limitBytes"], &problem["setting"]),

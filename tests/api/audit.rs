@@ -221,12 +221,18 @@ fn without_an_audit_nothing_is_released_and_every_step_of_a_release_is_recorded(
         (yes.status, yes.code().as_str()),
         (503, "audit-unavailable")
     );
+    server.calls.take();
     let (token, other) = (Some(server.alice.token.as_str()), scene.ask_for("b.txt"));
     assert_eq!(other.code(), "audit-unavailable");
     let archive = format!("/v1/sessions/{}/archive", scene.session);
     assert_eq!(
         server.ask("POST", &archive, token).code(),
         "audit-unavailable"
+    );
+    let calls = server.calls.take();
+    assert!(
+        !calls.contains(&"store.spool"),
+        "nothing is copied: {calls:?}"
     );
     assert_eq!(server.objects(), 1, "the one that waited before");
     audit.fail_with(0);
