@@ -479,6 +479,15 @@ impl Access {
         })
     }
 
+    /// Whether an answer that is under way may go on: the ticket was not revoked and its maker's right stands.
+    ///
+    /// # Errors
+    /// [`AccessError::Hidden`] when it may not.
+    pub fn use_stands(&self, used: &Grant<TicketUse>) -> Result<(), AccessError> {
+        self.control
+            .read(|conn| rightful(conn, used.ticket).map(|_living| ()))
+    }
+
     /// Notes that an answer is about to hand over its last byte. A ticket that ended by revocation
     /// meanwhile does not let it.
     ///

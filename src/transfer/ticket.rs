@@ -1,5 +1,7 @@
 //! J1 for whoever holds a ticket: the way of [`attachment`], in the right of the ticket's maker.
 
+use std::sync::Arc;
+
 use super::{Parts, TransferError, attachment, receipt};
 use crate::{
     access::{
@@ -81,9 +83,14 @@ pub async fn open(
 #[derive(Debug)]
 pub struct Use {
     parts: Parts,
-    right: Option<Grant<TicketUse>>,
+    right: Option<Arc<Grant<TicketUse>>>,
     unsent: u64,
+    /// Bytes that may leave before the ticket is asked for again.
+    trusted: u64,
 }
+
+/// How many bytes leave between two looks at the ticket.
+const LOOK: u64 = 4 << 20;
 
 impl Use {
     /// Opens the ticket's next use for an answer of `bytes`, or joins an opened one; durable when it
@@ -105,21 +112,26 @@ impl Use {
             // Made here, so that an answer nobody waits for any more gives back what was booked.
             Ok::<_, TransferError>(Self {
                 parts: own,
-                right: Some(right),
+                right: Some(Arc::new(right)),
                 unsent: bytes,
+                trusted: LOOK,
             })
         };
         parts.pools.control.run(booking).await?
     }
 
-    /// Notes that so many bytes are about to leave. Before the last of them the use is ended, and
-    /// that is durable.
+    /// Notes that so many bytes are about to leave. Every few MiB the ticket is asked for again; before the
+    /// last of them the use is ended, and that is durable.
     ///
     /// # Errors
     /// [`TransferError::Withdrawn`] when the ticket was revoked, or its maker's right ended, under
     /// the transfer.
     pub(super) async fn spend(&mut self, bytes: u64) -> Result<(), TransferError> {
         if bytes < self.unsent {
+            if bytes >= self.trusted {
+                self.look().await?;
+            }
+            self.trusted = self.trusted.saturating_sub(bytes);
             self.unsent = self.unsent.saturating_sub(bytes);
             return Ok(());
         }
@@ -130,6 +142,20 @@ impl Use {
         let ending = move || access.end_use(&right);
         let ended = self.parts.pools.control.run_in_turn(ending).await?;
         ended.map_err(|_gone| TransferError::Withdrawn)
+    }
+}
+
+impl Use {
+    /// Asks whether the transfer may go on.
+    async fn look(&mut self) -> Result<(), TransferError> {
+        self.trusted = LOOK;
+        let Some(right) = self.right.clone() else {
+            return Ok(());
+        };
+        let access = self.parts.access.clone();
+        let looking = move || access.use_stands(&right);
+        let stands = self.parts.pools.control.run_in_turn(looking).await?;
+        stands.map_err(|_gone| TransferError::Withdrawn)
     }
 }
 

@@ -730,6 +730,24 @@ fn a_download_by_a_ticket_that_is_revoked_meanwhile_falls_short() {
     );
 }
 
+/// A revoked ticket stops what is under way within a few MiB, not at its last byte.
+#[test]
+fn a_long_download_by_a_ticket_that_is_revoked_stops_soon() {
+    let bytes = content(4 * LARGE, 19);
+    let (server, _, ticket) = scene(&bytes, 1);
+    let mut client = server.connect();
+    client
+        .send(&request("GET", &ticket.href, None, &[], None))
+        .unwrap();
+    assert_eq!(client.read_head().status, 200);
+    let path = format!("/v1/tickets/{}", ticket.id);
+    let revoked = server.ask("DELETE", &path, Some(&server.alice.token));
+    assert_eq!(revoked.status, 204);
+    let got = client.read_to_end();
+    // What the sockets held, and what leaves between two looks.
+    assert!(got.len() < LARGE, "{}", got.len());
+}
+
 /// What a cut transfer did not send is given back.
 #[test]
 fn what_was_not_sent_does_not_count() {
