@@ -67,6 +67,8 @@ pub(super) enum Command {
     Ticket(Ticket),
     /// List a session's attachments and presented files
     Ls(InSession),
+    /// Present files of a session's directory as its host, and capture them at this moment
+    Present(Present),
     /// Say which rule governs a presented file and what to do; nothing is opened
     Explain(Presented),
     /// Release a presented file, or everything in a session as one archive: exactly its bytes of this
@@ -385,6 +387,29 @@ pub(super) struct Presented {
     /// Look at the file too, as a release of it begins: its type, links, mount, owner and length
     #[arg(long)]
     pub(super) look: bool,
+}
+
+/// `present`.
+#[derive(Debug, Args)]
+pub(super) struct Present {
+    #[command(flatten)]
+    pub(super) at: InSession,
+    /// The turn the files were made in
+    #[arg(long, value_name = "TURN", default_value_t = 0)]
+    pub(super) turn: u64,
+    /// The tool call that made them
+    #[arg(long, value_name = "ID", default_value = "present")]
+    pub(super) call: String,
+    /// Copy them now: the answer has a receipt, or a question, for each
+    #[arg(long)]
+    pub(super) capture: bool,
+    /// For how many seconds to try again while a file changes: 60 at most
+    #[arg(long, value_name = "SECONDS", requires = "capture",
+        value_parser = clap::value_parser!(u64).range(0..=60))]
+    pub(super) wait: Option<u64>,
+    /// The files, by their paths in the session's directory: 1 to 16
+    #[arg(value_name = "FILE", required = true)]
+    pub(super) files: Vec<String>,
 }
 
 /// `release`.

@@ -269,6 +269,8 @@ fn problem_failure(status: StatusCode, problem: &Value) -> Failure {
     }
     // The facts of the refusal: which setting, which limit, and the id the operator asks for.
     for fact in [
+        "index",
+        "class",
         "reason",
         "setting",
         "sizeBytes",

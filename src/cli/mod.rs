@@ -123,6 +123,7 @@ fn dispatch(arguments: &Arguments) -> Result<ExitCode, Failure> {
         Command::Import(import) => serve::on_runtime(import::run(common, import, output)),
         Command::Ls(at) => serve::on_runtime(show::list(common, at, output)),
         Command::Snapshot(at) => serve::on_runtime(show::snapshot(common, at)),
+        Command::Present(what) => serve::on_runtime(release::present(common, what, output)),
         Command::Explain(file) => serve::on_runtime(release::explain(common, file, output)),
         Command::Release(file) => serve::on_runtime(release::release(common, file, output)),
         Command::Decide(decide) => serve::on_runtime(release::decide(common, decide, output)),

@@ -10,7 +10,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::{
-    arguments::{Common, Decide, Presented, Release},
+    arguments::{Common, Decide, Present, Presented, Release},
     ask,
     beside::{config, opening, reach},
     client::{Client, segment},
@@ -55,6 +55,47 @@ pub(super) async fn release(
                 string(answer, "requestId"),
             )
         }
+    })
+}
+
+/// Presents files as the session's host; prints what became of each.
+pub(super) async fn present(
+    common: &Common,
+    what: &Present,
+    output: Output,
+) -> Result<(), Failure> {
+    let (client, _beside) = reach(common, &what.at.reach).await?;
+    let session = find::session(&client, &what.at.session).await?;
+    let files: Vec<Value> = what
+        .files
+        .iter()
+        .map(|path| json!({ "path": path }))
+        .collect();
+    let form = json!({"turn": what.turn, "callId": what.call, "capture": what.capture,
+        "files": files});
+    let wait = what.wait.map(|seconds| format!("?wait={seconds}"));
+    let path = format!(
+        "/v1/sessions/{session}/deliverables{}",
+        wait.as_deref().unwrap_or_default()
+    );
+    let answer = client.json(Method::POST, &path, Some(&form)).await?;
+    output.print(&answer, |answer| {
+        let rows = answer.get("files").and_then(Value::as_array);
+        let rows: Vec<Vec<String>> = rows
+            .into_iter()
+            .flatten()
+            .zip(&what.files)
+            .map(|(row, path)| {
+                let released = row.pointer("/receipt/receipt").and_then(Value::as_str);
+                let asked = row.pointer("/release/requestId").and_then(Value::as_str);
+                vec![
+                    shown(path),
+                    shown(string(row, "outcome")),
+                    shown(released.or(asked).unwrap_or("-")),
+                ]
+            })
+            .collect();
+        table(&["FILE", "OUTCOME", "ID"], &rows)
     })
 }
 

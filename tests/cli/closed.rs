@@ -92,14 +92,27 @@ fn every_door(home: &Home, server: &Server, session: &str) {
     assert_eq!(captured.status, 409, "{captured:?}");
     for words in [
         &["release", "-s", session, "--as", "you", "notes/plan.md"][..],
-        &["explain", "-s", session, "--as", "you", "notes/plan.md"],
+        &["present", "-s", session, "--capture", "notes/plan.md"],
+        &[
+            "explain",
+            "--look",
+            "-s",
+            session,
+            "--as",
+            "you",
+            "notes/plan.md",
+        ],
         &["ls", "-s", session, "--as", "you"],
         &["verify", "--session", session, "--as", "you"],
     ] {
         let done = home.run(words);
         assert_eq!(
             done.code,
-            if words[0] == "release" { 7 } else { 0 },
+            if ["release", "present"].contains(&words[0]) {
+                7
+            } else {
+                0
+            },
             "{done:?}"
         );
     }

@@ -126,3 +126,31 @@ fn killed_while_files_are_released_no_receipt_lacks_its_bytes_and_no_bytes_an_ow
     );
     assert!(pending.is_some());
 }
+
+/// The host's own command: what it captures is there, changed or not, and a refusal names its rule.
+#[test]
+fn a_host_presents_and_captures_by_the_command_line() {
+    let home = Home::new();
+    let server = home.up_proving(|_| {});
+    let session = server.text("session");
+    let workspace = home.data().join("workspace");
+    fs::write(workspace.join("report.txt"), "as it was").unwrap();
+    let at = ["-s", session];
+    let captured = home.json(&[&["present", "--capture"], &at[..], &["report.txt"]].concat());
+    fs::write(workspace.join("report.txt"), "changed since").unwrap();
+    let asked = &captured["files"][0];
+    assert_eq!(asked["outcome"], "awaiting-decision", "{captured}");
+    let id = asked["release"]["requestId"].as_str().unwrap();
+    let decided = home.json(&[&["decide", "--as", "you", "--allow"], &at[..], &[id]].concat());
+    let href = decided["receipt"]["href"].as_str().unwrap();
+    assert_eq!(server.get(href).body, b"as it was");
+    let declared = home.json(&[&["present"], &at[..], &["report.txt"]].concat());
+    assert_eq!(declared["files"][0]["outcome"], "presented", "{declared}");
+    let told = home.run(&[&["present", "--capture"], &at[..], &["report.txt", ".env"]].concat());
+    assert_eq!(told.code, 7, "{told:?}");
+    for fact in ["index 1", "class denied_name", "setting root.deny"] {
+        assert!(told.err.contains(fact), "{told:?}");
+    }
+    let person = home.run(&[&["present", "--as", "you"], &at[..], &["report.txt"]].concat());
+    assert_eq!(person.code, 4, "{person:?}");
+}
