@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::{HeldRoot, TransferError, progress::Progress};
 use crate::{
     bundle::{MemberName, Names, ZipError, ZipWriter},
-    model::{AttachmentId, ByteCount, Cancel, RelPath, Shown},
+    model::{AttachmentId, ByteCount, Cancel, Digest, RelPath, Shown},
     pinned::{Bounds, Grade, Kind, PinnedError, Resolver, Snapshot},
     policy::NameClass,
     spool::{Spool, SpoolError},
@@ -101,6 +101,25 @@ impl Archive {
         self.grade
     }
 
+    /// Lists a member, and gives it its name.
+    fn list(
+        &mut self,
+        path: &RelPath,
+        digest: Digest,
+        bytes: ByteCount,
+        grade: Option<&'static str>,
+    ) -> MemberName {
+        let name = self.names.take(path);
+        self.manifest.files.push(Listed {
+            path: path.to_string(),
+            name: name.as_str().to_owned(),
+            attachment_id: AttachmentId::new(digest),
+            bytes: bytes.get(),
+            grade,
+        });
+        name
+    }
+
     /// Adds the copy of a workspace's file.
     fn add(
         &mut self,
@@ -110,14 +129,8 @@ impl Archive {
         cancel: &Cancel,
     ) -> Result<(), TransferError> {
         let (content, evidence) = snapshot.into_parts();
-        let name = self.names.take(path);
-        self.manifest.files.push(Listed {
-            path: path.to_string(),
-            name: name.as_str().to_owned(),
-            attachment_id: AttachmentId::new(content.digest()),
-            bytes: content.len().get(),
-            grade: Some(evidence.grade.name()),
-        });
+        let grade = Some(evidence.grade.name());
+        let name = self.list(path, content.digest(), content.len(), grade);
         self.zip
             .add(name, evidence.facts.is_executable(), &content, cancel)
             .map_err(of_zip)?;
@@ -135,15 +148,8 @@ impl Archive {
         cancel: &Cancel,
         progress: &Progress,
     ) -> Result<(), TransferError> {
-        let name = self.names.take(path);
-        self.manifest.files.push(Listed {
-            path: path.to_string(),
-            name: name.as_str().to_owned(),
-            attachment_id: AttachmentId::new(content.digest()),
-            bytes: content.len().get(),
-            grade: None,
-        });
         let len = content.len();
+        let name = self.list(path, content.digest(), len, None);
         self.zip.add_from(name, false, len, |take| {
             let mut blocks = content.blocks(0..len.get());
             while let Some(block) = blocks.next()? {

@@ -310,20 +310,8 @@ impl OpenRoot {
         let _stops = bounds.cancel.fire_on_drop();
         let (held, gate) = (Arc::clone(&self.held), Arc::clone(gate));
         let read = move || {
-            let proof = gate
-                .proof(&held.name)
-                .map_err(|closed| TransferError::Gate {
-                    closed,
-                    root: held.name.clone(),
-                })?;
-            let mut answer = Err(PinnedError::Unsupported("no resolver was proven"));
-            for resolver in proof.resolvers() {
-                answer = held.root.pin(&path, *resolver, &mut ());
-                if !matches!(answer, Err(PinnedError::Unsupported(_))) {
-                    break;
-                }
-            }
-            Ok(answer?
+            let pin = |resolver| Ok(held.root.pin(&path, resolver, &mut ())?);
+            Ok(proven(&held, &gate, pin)?
                 .examine(bounds.limit, &mut ())?
                 .reopen(&mut ())?
                 .copy_to(spool, &bounds, &mut ())?)
@@ -344,20 +332,8 @@ impl OpenRoot {
     ) -> Result<ByteCount, TransferError> {
         let (held, gate) = (Arc::clone(&self.held), Arc::clone(gate));
         let looking = move || {
-            let proof = gate
-                .proof(&held.name)
-                .map_err(|closed| TransferError::Gate {
-                    closed,
-                    root: held.name.clone(),
-                })?;
-            let mut answer = Err(PinnedError::Unsupported("no resolver was proven"));
-            for resolver in proof.resolvers() {
-                answer = held.look(&path, *resolver, limit);
-                if !matches!(answer, Err(PinnedError::Unsupported(_))) {
-                    break;
-                }
-            }
-            Ok(answer?)
+            let look = |resolver| Ok(held.look(&path, resolver, limit)?);
+            proven(&held, &gate, look)
         };
         self.on_its_threads(looking).await
     }
@@ -379,33 +355,18 @@ impl OpenRoot {
         let (held, gate) = (Arc::clone(&self.held), Arc::clone(&parts.gate));
         let store = Arc::clone(&parts.store);
         let gathering = move || {
-            let proof = gate
-                .proof(&held.name)
-                .map_err(|closed| TransferError::Gate {
-                    closed,
-                    root: held.name.clone(),
-                })?;
             let judge = |class: &NameClass<'_>| may_leave(preset, class);
-            let mut answer = Err(PinnedError::Unsupported("no resolver was proven").into());
-            for resolver in proof.resolvers() {
+            proven(&held, &gate, |resolver| {
                 let gathering = Gathering {
                     root: &held,
-                    resolver: *resolver,
+                    resolver,
                     store: &*store,
                     bounds: &bounds,
                     judge: &judge,
                     progress: &progress,
                 };
-                answer = work(&gathering).map(|gathered| (gathered, *resolver));
-                let is_absent = matches!(
-                    answer,
-                    Err(TransferError::Pinned(PinnedError::Unsupported(_)))
-                );
-                if !is_absent {
-                    break;
-                }
-            }
-            answer
+                work(&gathering).map(|gathered| (gathered, resolver))
+            })
         };
         self.on_its_threads(gathering).await
     }
@@ -426,6 +387,32 @@ impl OpenRoot {
             .into()),
         }
     }
+}
+
+/// Asks the gate, and reads with the strongest proven resolver the kernel has.
+fn proven<T>(
+    held: &HeldRoot,
+    gate: &Gate,
+    read: impl Fn(Resolver) -> Result<T, TransferError>,
+) -> Result<T, TransferError> {
+    let proof = gate
+        .proof(&held.name)
+        .map_err(|closed| TransferError::Gate {
+            closed,
+            root: held.name.clone(),
+        })?;
+    let mut answer = Err(PinnedError::Unsupported("no resolver was proven").into());
+    for resolver in proof.resolvers() {
+        answer = read(*resolver);
+        let is_absent = matches!(
+            answer,
+            Err(TransferError::Pinned(PinnedError::Unsupported(_)))
+        );
+        if !is_absent {
+            break;
+        }
+    }
+    answer
 }
 
 /// The setting that governs why a file cannot be read, if one does.

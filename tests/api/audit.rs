@@ -49,6 +49,16 @@ fn line(server: &Server, wanted: &Value) -> Value {
     found.unwrap()
 }
 
+/// Takes the audit its room away.
+fn fill(server: &Server) {
+    let audit = &server.parts.audit;
+    audit.fail_with(rustix::io::Errno::NOSPC.raw_os_error());
+    eventually("a full audit", || {
+        server.get("/v1/sessions/s_0/snapshot", &server.alice);
+        audit.standing() == Standing::Full
+    });
+}
+
 /// L02: each delivery is there with who, what and how many bytes, by whichever door.
 #[test]
 fn l02_every_delivery_is_recorded_with_who_what_and_how_much() {
@@ -176,12 +186,7 @@ fn without_an_audit_nothing_is_given_out() {
         .map(|door| (door.name, house.open(door, "a.txt", door.name.as_bytes())))
         .collect();
     let audit = &server.parts.audit;
-    audit.fail_with(rustix::io::Errno::NOSPC.raw_os_error());
-    let full = || {
-        server.get("/v1/sessions/s_0/snapshot", &server.alice);
-        audit.standing() == Standing::Full
-    };
-    eventually("a full audit", full);
+    fill(server);
     for (name, behind) in &all {
         for range in [&[][..], &[("Range", "bytes=0-0")]] {
             let refused = behind.ask(server, "GET", range);
@@ -210,12 +215,7 @@ fn without_an_audit_nothing_is_released_and_every_step_of_a_release_is_recorded(
     scene.file("b.txt", b"two");
     let ask = scene.ask_for("a.txt").json();
     let audit = &server.parts.audit;
-    audit.fail_with(rustix::io::Errno::NOSPC.raw_os_error());
-    let full = || {
-        server.get("/v1/sessions/s_0/snapshot", &server.alice);
-        audit.standing() == Standing::Full
-    };
-    eventually("a full audit", full);
+    fill(server);
     let yes = scene.decide(&server.alice, &ask, "allowed-once");
     assert_eq!(
         (yes.status, yes.code().as_str()),
