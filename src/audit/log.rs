@@ -27,6 +27,12 @@ use crate::{
 const QUEUE: usize = 8192;
 /// How long the first of a batch waits for others.
 const GATHER: Duration = Duration::from_millis(100);
+/// A batch that has been on its way to the disk for longer shows that the disk does not answer.
+const PATIENCE: Duration = if cfg!(test) {
+    Duration::from_millis(300)
+} else {
+    Duration::from_secs(5)
+};
 /// How long after a write that found no room the next is tried.
 const AGAIN: Duration = Duration::from_secs(1);
 /// How often refusals of nobody known are counted in a line.
@@ -68,6 +74,8 @@ struct Shared {
     ready: Condvar,
     standing: AtomicU8,
     unknown: AtomicU64,
+    /// When the batch that is being written was taken.
+    taken: Mutex<Option<Instant>>,
     head: Mutex<Head>,
     clock: Arc<dyn Clock>,
     #[cfg(feature = "_seams")]
@@ -177,6 +185,9 @@ impl Audit {
     /// [`Unavailable`].
     pub fn ready(&self) -> Result<(), Unavailable> {
         match self.standing() {
+            Standing::Open if self.shared.is_stuck() => {
+                Err(Unavailable("its disk does not answer"))
+            }
             Standing::Open => Ok(()),
             Standing::Full => Err(Unavailable("its disk is full")),
             Standing::Closed => Err(Unavailable("what is on its disk is not known")),
@@ -245,7 +256,7 @@ impl Audit {
         *self.shared.head()
     }
 
-    /// Makes every write fail with this error number, or none.
+    /// Makes every write fail with this error number; none for 0, and for -1 each waits until that changes.
     #[cfg(feature = "_seams")]
     pub fn fail_with(&self, errno: i32) {
         self.shared.fault.store(errno, Ordering::Relaxed);
@@ -273,6 +284,7 @@ impl Shared {
             ready: Condvar::new(),
             standing: AtomicU8::new(standing as u8),
             unknown: AtomicU64::new(0),
+            taken: Mutex::new(None),
             head: Mutex::new(head),
             clock,
             #[cfg(feature = "_seams")]
@@ -294,6 +306,14 @@ impl Shared {
             1 => Standing::Full,
             _ => Standing::Closed,
         }
+    }
+
+    fn is_stuck(&self) -> bool {
+        self.taken().is_some_and(|since| since.elapsed() > PATIENCE)
+    }
+
+    fn taken(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn stand(&self, standing: Standing) {
@@ -326,6 +346,10 @@ impl Shared {
 
     #[cfg(feature = "_seams")]
     fn seam(&self) -> io::Result<()> {
+        // A disk that does not answer.
+        while self.fault.load(Ordering::Relaxed) == -1 {
+            thread::sleep(Duration::from_millis(1));
+        }
         match self.fault.load(Ordering::Relaxed) {
             0 => Ok(()),
             errno => Err(io::Error::from_raw_os_error(errno)),
@@ -461,7 +485,10 @@ impl Writer {
                 }
                 return;
             }
-            match self.write(shared, &waiting) {
+            *shared.taken() = Some(Instant::now());
+            let written = self.write(shared, &waiting);
+            *shared.taken() = None;
+            match written {
                 Ok(()) => {
                     waiting.clear();
                     *shared.head() = self.head;
@@ -757,6 +784,28 @@ mod tests {
         for event in ["sending", "aborted", "sent"] {
             assert!(text.contains(&format!("\"event\":\"{event}\"")), "{text}");
         }
+        assert_eq!(place.found(None).fault, None);
+    }
+
+    #[cfg(feature = "_seams")]
+    #[test]
+    fn while_its_disk_does_not_answer_nothing_is_admitted() {
+        let (place, _) = Place::with(1);
+        let audit = place.open(None);
+        audit.fail_with(-1);
+        audit.admit(Record::of(Event::Sending)).unwrap();
+        let begun = std::time::Instant::now();
+        while audit.admit(Record::of(Event::Sending)).is_ok() {
+            let elapsed = begun.elapsed();
+            assert!(elapsed < std::time::Duration::from_secs(20), "{elapsed:?}");
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        audit.fail_with(0);
+        while audit.ready().is_err() {
+            std::thread::yield_now();
+        }
+        audit.admit(Record::of(Event::Sent)).unwrap();
+        drop(audit);
         assert_eq!(place.found(None).fault, None);
     }
 
