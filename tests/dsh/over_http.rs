@@ -53,6 +53,41 @@ fn by_ticket(server: &Server, session: &str, id: &str, name: Option<&str>) -> Ve
     answer.body
 }
 
+/// One archive of the session has what can be had, and names what cannot (I08).
+fn in_the_archive(server: &Server, session: &str, references: &[Value]) {
+    let (address, token) = (server.address(), server.text("token"));
+    let target = format!("/v1/sessions/{session}/archive");
+    let made = wire::request(address, "POST", &target, Some(token), &[], b"");
+    assert_eq!(made.status, 201, "attachments alone: {made:?}");
+    let archive = server.get(made.json()["href"].as_str().unwrap()).body;
+    // Its members are stored as they are, the list of them last.
+    let begins = b"{\n  \"files\"";
+    let at = archive
+        .windows(begins.len())
+        .rposition(|part| part == begins);
+    let mut values = serde_json::Deserializer::from_slice(&archive[at.unwrap()..]).into_iter();
+    let manifest: Value = values.next().unwrap().unwrap();
+    let of = |state: &str| {
+        let all = references.iter().filter(|one| match state {
+            "OK" => one["expect"] == "OK",
+            _ => one["expect"] != "OK" && one["expect"] != "INVALID_ATTACHMENT_REF",
+        });
+        let named = all.map(|one| (one["attachmentId"].as_str(), one["name"].as_str()));
+        named.collect::<std::collections::BTreeSet<_>>()
+    };
+    let files = manifest["files"].as_array().unwrap();
+    assert_eq!(files.len(), of("OK").len(), "{manifest}");
+    for (id, _) in of("OK") {
+        assert!(files.iter().any(|one| one["attachmentId"].as_str() == id));
+    }
+    let left_out = manifest["leftOut"].as_array().unwrap();
+    let lost = left_out.iter().filter(|one| {
+        let path = one["path"].as_str().unwrap();
+        path.starts_with("attachments/")
+    });
+    assert_eq!(lost.count(), of("broken").len(), "{manifest}");
+}
+
 /// Keeps I1 and I4: OK references arrive to the byte under their names, broken ones give a typed
 /// refusal, and what no event refers to is not found.
 #[test]
@@ -125,6 +160,7 @@ fn every_reference_of_the_data_has_its_outcome_over_http() {
                 }
             }
             assert_eq!(rows.next(), None, "{id}");
+            in_the_archive(&server, session, log["references"].as_array().unwrap());
         }
         // A decoy: stored, looked like a reference, and is none.
         let decoy = "sha256:ea6102100e40dc40eb1769c14d1b7d9111865d5940affefd68d7884d72ed91ec";
