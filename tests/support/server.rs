@@ -319,6 +319,8 @@ impl Drop for Server {
             }
             runtime.shutdown_timeout(Duration::from_secs(5));
         }
+        // Its files are closed before the next test counts descriptors.
+        self.parts.audit.finish();
     }
 }
 
@@ -439,7 +441,8 @@ pub(crate) fn message(name: &str, content: &[u8]) -> Value {
     }})
 }
 
-/// What every descriptor of this process leads to.
+/// What every descriptor of this process leads to, but for the database: it keeps as many readers open as ever
+/// read at once, eight at most.
 pub(crate) fn descriptors() -> Vec<String> {
     let Ok(entries) = std::fs::read_dir("/proc/self/fd") else {
         return Vec::new();
@@ -447,6 +450,7 @@ pub(crate) fn descriptors() -> Vec<String> {
     entries
         .filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok())
         .map(|target| target.to_string_lossy().into_owned())
+        .filter(|target| !target.contains("/journal/db"))
         .collect()
 }
 
