@@ -302,6 +302,9 @@ fn writer(dir: &OwnedFd, path: &Path) -> Result<Connection, ControlError> {
     }
     conn.pragma_update(None, "synchronous", "FULL")
         .map_err(fail)?;
+    // What is deleted is overwritten: a free page is no place to keep what somebody wanted gone.
+    conn.pragma_update(None, "secure_delete", true)
+        .map_err(fail)?;
     // Folding is ours to do, so that its failures are seen.
     conn.pragma_update(None, "wal_autocheckpoint", 0)
         .map_err(fail)?;

@@ -35,6 +35,7 @@ pub struct Tx<'c> {
     now: Timestamp,
     events: u64,
     witness: Digester,
+    folds: bool,
 }
 
 impl Tx<'_> {
@@ -49,6 +50,13 @@ impl Tx<'_> {
     pub fn witness(&mut self, events: u64, head: &Digest) {
         self.events = self.events.saturating_add(events);
         self.witness.update(head.as_bytes());
+    }
+
+    /// What was deleted here or before should not stay readable in the write-ahead log: it is folded into
+    /// the database after the commit, or, where a reader stands in the way, once it has grown or at the
+    /// end.
+    pub fn fold(&mut self) {
+        self.folds = true;
     }
 }
 
@@ -209,9 +217,11 @@ impl Writer {
                 now: self.clock.now(),
                 events: 0,
                 witness: Digester::default(),
+                folds: false,
             };
             let stays = op.run(&mut tx);
-            let (own_events, own_witness) = (tx.events, tx.witness.finish());
+            let (own_events, folds) = (tx.events, tx.folds);
+            let own_witness = tx.witness.finish();
             if self.conn.is_autocommit() {
                 // For want of space or memory, or after a failed read.
                 *broken = Some(index);
@@ -220,6 +230,9 @@ impl Writer {
             if stays {
                 events = events.saturating_add(own_events);
                 witness.update(own_witness.as_bytes());
+                if folds {
+                    self.fold_at = 0;
+                }
                 self.conn.execute_batch("RELEASE op")
             } else {
                 self.conn.execute_batch("ROLLBACK TO op; RELEASE op")
@@ -302,7 +315,7 @@ impl Writer {
         })
     }
 
-    /// Folds the write-ahead log into the database when it has grown long.
+    /// Folds the write-ahead log into the database when it has grown long, or was asked to be.
     fn fold(&mut self) {
         let Ok(stat) = rustix::fs::statat(&self.dir, WAL_NAME, AtFlags::SYMLINK_NOFOLLOW) else {
             return;
