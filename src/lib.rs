@@ -54,6 +54,8 @@ pub mod policy;
 #[cfg(feature = "service")]
 pub mod receipt;
 #[cfg(feature = "service")]
+pub mod removal;
+#[cfg(feature = "service")]
 pub mod stream;
 
 // Attacks `pinned` and writes what the gate reads.
