@@ -8,6 +8,7 @@ use futures_util::{Stream, StreamExt};
 use super::{Parts, TransferError};
 use crate::{
     access::{Grant, UploadToSession},
+    journal::JournalError,
     model::{AttachmentId, AttachmentKind, AttachmentRef, ByteCount, Digest, FileName},
     spool::SpoolWriter,
 };
@@ -61,11 +62,7 @@ pub async fn receive<E: Into<Box<dyn Error + Send + Sync>>>(
         });
     }
 
-    let (journal, store, clock) = (
-        parts.journal.clone(),
-        parts.store.clone(),
-        parts.clock.clone(),
-    );
+    let own = parts.clone();
     // One piece of work: a sender that leaves now leaves either nothing or a recorded upload.
     parts
         .pools
@@ -76,19 +73,40 @@ pub async fn receive<E: Into<Box<dyn Error + Send + Sync>>>(
             if let Some(claimed) = announced.digest.map(AttachmentId::new).filter(|c| *c != id) {
                 return Err(TransferError::WrongDigest { claimed, found: id });
             }
-            let stored = store.commit(spool)?;
+            let stored = own.store.commit(spool)?;
             let reference = AttachmentRef {
                 id,
                 name: Some(announced.name),
                 bytes: stored.len(),
                 kind: AttachmentKind::File,
             };
-            journal.record_upload(session, &reference, clock.now())?;
+            if let Err(error) = own
+                .journal
+                .record_upload(session, &reference, own.clock.now())
+            {
+                drop(stored);
+                let unowned = matches!(
+                    error,
+                    JournalError::NotFound | JournalError::OverQuota { .. }
+                );
+                if unowned {
+                    abandon(&own, id);
+                }
+                return Err(error.into());
+            }
             // Until the record was durable the pin kept collection away.
             drop(stored);
             Ok(reference)
         })
         .await?
+}
+
+/// Takes content out again that nothing was recorded of: its session was removed, or filled, meanwhile.
+fn abandon(parts: &Parts, id: AttachmentId) {
+    let digest = id.digest();
+    if let Err(error) = parts.store.forget(digest, &mut || parts.needs(digest)) {
+        tracing::warn!(%error, %id, "content of an upload that was refused is kept");
+    }
 }
 
 /// Streams the body into a spool: a few blocks in memory at most, whatever its length (I11).
