@@ -61,6 +61,8 @@ session_rights! {
     AskInSession;
     /// To answer what is put to the people of the session, and to choose what it runs under.
     DecideInSession;
+    /// To remove the session with everything in it.
+    RemoveSession;
     /// To say what leaves the session: to ask for releases, and to decide on them.
     ReleaseFromSession;
 }

@@ -17,7 +17,7 @@ use std::{sync::Arc, time::Duration};
 pub use error::AccessError;
 pub use grant::{
     AppendToSession, AskInSession, DecideInSession, DeliverableRef, Grant, ReadSession,
-    ReleaseFromSession, SubmitToSession, UploadToSession,
+    ReleaseFromSession, RemoveSession, SubmitToSession, UploadToSession,
 };
 pub use principal::{ParsePrincipalNameError, Principal, PrincipalKind, PrincipalName};
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -193,6 +193,19 @@ impl Access {
             return Err(AccessError::Denied);
         }
         Ok(Grant::passed(AppendToSession::new(session)))
+    }
+
+    /// A grant to remove the session: for the host that created it alone.
+    ///
+    /// # Errors
+    /// As [`Access::append_to_session`].
+    pub fn remove_session(
+        &self,
+        who: &Principal,
+        session: SessionHandle,
+    ) -> Result<Grant<RemoveSession>, AccessError> {
+        self.append_to_session(who, session)?;
+        Ok(Grant::passed(RemoveSession::new(session)))
     }
 
     /// A grant to submit a message to the session: for those who may upload to it.

@@ -553,9 +553,11 @@ fn names(config: &Config) -> Vec<String> {
 fn processors() -> usize {
     std::thread::available_parallelism().map_or(2, std::num::NonZero::get)
 }
-/// Ends the releases whose time is over, now and then, and clears away what they kept.
+/// Ends the releases whose time is over, now and then, and clears away what they kept, and what removed
+/// sessions left.
 async fn tidy(live: &Arc<Live>, parts: &Arc<Parts>) {
     loop {
+        release::sweep(parts).await;
         tokio::time::sleep(TIDY).await;
         let (live, own) = (Arc::clone(live), Arc::clone(parts));
         if let Err(error) = parts

@@ -53,6 +53,8 @@ pub enum Event {
     TicketRevoked,
     /// A session's log was handed out whole.
     Exported,
+    /// A session was removed by its host with everything in it.
+    SessionRemoved,
 }
 
 /// One thing that happened. It has no text of anybody's but a name, and never a secret or a path of the

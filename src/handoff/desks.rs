@@ -80,6 +80,12 @@ impl Desks {
         let desks = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         desks.get(&session).map(|(_, desk)| Arc::clone(desk))
     }
+
+    /// Forgets the session's desk, and its offers with it.
+    pub fn forget(&self, session: SessionHandle) {
+        let mut desks = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        desks.remove(&session);
+    }
 }
 
 #[cfg(test)]

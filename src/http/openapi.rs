@@ -28,6 +28,7 @@ use super::{
         login::redeem,
         sessions::list,
         sessions::create,
+        sessions::remove,
         snapshot::read,
         events::page,
         events::append,

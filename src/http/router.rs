@@ -146,6 +146,7 @@ fn rows() -> Vec<Row> {
         row("/v1/sessions", Scope::SignedIn)
             .get(sessions::list)
             .post(sessions::create),
+        row("/v1/sessions/{session}", Scope::Session).delete(sessions::remove),
         row("/v1/sessions/{session}/snapshot", Scope::Session).get(snapshot::read),
         row("/v1/sessions/{session}/events", Scope::Session)
             .get(events::page)

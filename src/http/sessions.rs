@@ -8,7 +8,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::{
     App,
-    extract::{Caller, Json, Query},
+    extract::{Caller, InSession, Json, Query},
     problem::Problem,
 };
 use crate::{
@@ -199,6 +199,28 @@ pub(super) async fn create(
         response.headers_mut().insert(header::LOCATION, location);
     }
     Ok(response)
+}
+
+/// Removes a session with everything in it: its log, its attachments, its releases, tickets to them.
+///
+/// For the host that created it. What other sessions refer to stays with them; its id may be given again.
+/// Transfers that are under way go on to their end, those by ticket excepted.
+#[utoipa::path(
+    delete, path = "/v1/sessions/{session}", tag = "sessions", security(("bearer" = [])),
+    params(("session" = String, Path, description = "The session's handle")),
+    responses((status = 204, description = "Nobody can have anything of it any more")),
+)]
+pub(super) async fn remove(
+    State(app): State<App>,
+    caller: Caller,
+    InSession(session): InSession,
+) -> Result<StatusCode, Problem> {
+    let who = caller.who.clone();
+    let grant = app
+        .granted(move |access| access.remove_session(&who, session))
+        .await?;
+    app.live.remove(grant, &caller.who).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// A count the caller may choose up to `most`.

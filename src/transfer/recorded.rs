@@ -2,6 +2,7 @@
 
 use crate::{
     audit::{Audit, Event, Record},
+    model::{PrincipalId, SessionHandle},
     receipt::{Answer, Booked, Draft, Ended, Outcome, Receipt, Released},
 };
 
@@ -49,6 +50,15 @@ pub(super) fn lapsed(audit: &Audit, ended: &[Ended]) {
             ..Record::of(Event::Lapsed)
         });
     }
+}
+
+/// A session that was removed.
+pub(super) fn removed(audit: &Audit, who: PrincipalId, session: SessionHandle) {
+    audit.note(Record {
+        who: Some(who),
+        session: Some(session),
+        ..Record::of(Event::SessionRemoved)
+    });
 }
 
 /// A decision.

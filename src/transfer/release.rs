@@ -28,6 +28,7 @@ use crate::{
     pinned::{Bounds, Grade, Kind, PinnedError, Resolver},
     policy::{Decision, NameClass, Preset},
     receipt::{self, Claims, Draft, Item, LedgerError, Loose, Reading, Released},
+    removal,
     spool::Spool,
 };
 
@@ -367,26 +368,51 @@ fn give_up(parts: &Parts, claims: Claims, digests: &[Digest]) {
 }
 
 /// Takes content whose release ended out of the store, unless something needs it. Blocks. What cannot
-/// be taken out now is at the next call.
-pub fn clear(parts: &Parts) {
+/// be taken out now is at the next call. Whether there may be more.
+pub fn clear(parts: &Parts) -> bool {
     if let Err(error) = parts.ledger.catch_up() {
         tracing::warn!(%error, "what failed releases left is not noted yet");
     }
     let loose = match parts.ledger.loose(SWEEP) {
         Ok(loose) => loose,
-        Err(error) => return tracing::warn!(%error, "what ended releases left is not known"),
+        Err(error) => {
+            tracing::warn!(%error, "what ended releases left is not known");
+            return false;
+        }
     };
+    let is_full = loose.len() >= usize::try_from(SWEEP).unwrap_or(usize::MAX);
     for one in loose {
         if let Err(error) = clear_one(parts, one) {
-            return tracing::warn!(%error, "the content of an ended release is kept for now");
+            tracing::warn!(%error, "the content of an ended release is kept for now");
+            return false;
         }
     }
+    is_full
 }
 
 fn clear_one(parts: &Parts, loose: Loose) -> Result<(), TransferError> {
     let digest = loose.digest;
     parts.store.forget(digest, &mut || parts.needs(digest))?;
     Ok(parts.ledger.cleared(loose)?)
+}
+
+/// Takes away what removed sessions left, rows and content, a part at a time. What cannot be taken away
+/// now is at the next call.
+pub async fn sweep(parts: &Parts) {
+    loop {
+        let own = parts.clone();
+        let clearing = move || {
+            let stepped = removal::step(&own.control);
+            let more = clear(&own);
+            stepped.map(|stepped| stepped || more)
+        };
+        match parts.pools.store.run_in_turn(clearing).await {
+            Ok(Ok(true)) => {}
+            Ok(Ok(false)) => return,
+            Ok(Err(error)) => return tracing::warn!(%error, "a removed session goes later"),
+            Err(error) => return tracing::warn!(%error, "a removed session goes later"),
+        }
+    }
 }
 
 /// Ends the asks whose time is over, tells of it, and clears away what ended. Blocks.

@@ -36,7 +36,7 @@ fn lines(server: &Server) -> Vec<Value> {
 }
 
 /// The first line that says all of this, once it is written.
-fn line(server: &Server, wanted: &Value) -> Value {
+pub(crate) fn line(server: &Server, wanted: &Value) -> Value {
     let says = |line: &Value| {
         let mut wanted = wanted.as_object().unwrap().iter();
         wanted.all(|(key, value)| line.get(key) == Some(value))

@@ -47,6 +47,12 @@ const CASES: &[Case] = &[
         body: || json!({"owners": []}).to_string(),
     },
     Case {
+        method: "DELETE",
+        path: "/v1/sessions/{session}",
+        query: "",
+        body: nothing,
+    },
+    Case {
         method: "GET",
         path: "/v1/sessions/{session}/snapshot",
         query: "",

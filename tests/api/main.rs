@@ -49,6 +49,7 @@ mod permission;
 mod probe;
 mod problems;
 mod releases;
+mod removal;
 mod reports;
 mod room;
 mod rows;

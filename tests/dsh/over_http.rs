@@ -267,13 +267,15 @@ fn an_append_and_a_new_session_show_within_a_second_and_an_old_address_is_stale(
             .collect()
     };
     assert_eq!(handles(&before), handles(&after));
-    let request = format!(
-        "POST /v1/sessions/{session}/attachments?name=x HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {token}\r\n\
-         Content-Length: 1\r\nConnection: close\r\n\r\nx",
-        server.address()
-    );
-    let answer = crate::wire::parse(&crate::wire::send(server.address(), request.as_bytes()));
-    assert_eq!(answer.status, 403, "{}", answer.head);
+    for (method, rest) in [("POST", "/attachments?name=x"), ("DELETE", "")] {
+        let request = format!(
+            "{method} /v1/sessions/{session}{rest} HTTP/1.1\r\nHost: {}\r\n\
+             Authorization: Bearer {token}\r\nContent-Length: 1\r\nConnection: close\r\n\r\nx",
+            server.address()
+        );
+        let answer = crate::wire::parse(&crate::wire::send(server.address(), request.as_bytes()));
+        assert_eq!(answer.status, 403, "{method}: {}", answer.head);
+    }
 }
 
 /// Nothing is ever written, locked, repaired or created in a home, as the kernel sees it.

@@ -11,6 +11,7 @@ mod frames;
 mod handoff;
 mod permission;
 mod releases;
+mod removal;
 mod replays;
 mod streams;
 

@@ -118,11 +118,16 @@ impl Live {
     /// Tells of questions that ended without an answer. Blocks.
     pub(in crate::transfer) fn tell_ended(&self, ended: &[Ended]) {
         for one in ended {
-            let data = json!({
-                "session": one.session, "requestId": one.handle, "outcome": one.outcome,
-            });
-            self.tell(one.session, frame("release/resolved", &data));
+            self.tell(one.session, Self::over(one));
         }
+    }
+
+    /// The end of a question as a frame.
+    pub(super) fn over(ended: &Ended) -> Frame {
+        let data = json!({
+            "session": ended.session, "requestId": ended.handle, "outcome": ended.outcome,
+        });
+        frame("release/resolved", &data)
     }
 
     /// Tells of a decision. Blocks.
