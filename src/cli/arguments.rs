@@ -215,6 +215,14 @@ pub(super) enum Session {
         #[command(flatten)]
         reach: Reach,
     },
+    /// Delete a session as its host, with everything in it
+    Delete {
+        /// The session, by handle (`s_…`) or by its own id
+        #[arg(value_name = "SESSION")]
+        session: String,
+        #[command(flatten)]
+        reach: Reach,
+    },
 }
 
 /// `session create`.

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::{
     arguments::{Common, InSession, Session, SessionCreate},
+    ask,
     beside::{principals, reach},
     client::Client,
     exit::{Exit, Failure},
@@ -14,7 +15,7 @@ use super::{
 };
 use crate::model::{ByteCount, PrincipalId};
 
-/// `session create` and `session list`.
+/// `session create`, `session list` and `session delete`.
 pub(super) async fn session(
     common: &Common,
     session: &Session,
@@ -38,6 +39,18 @@ pub(super) async fn session(
                     })
                     .collect();
                 table(&["SESSION", "LAST SEQ", "CREATED", "ID"], &rows)
+            })
+        }
+        Session::Delete {
+            session,
+            reach: how,
+        } => {
+            let (client, _beside) = reach(common, how).await?;
+            let handle = find::session(&client, session).await?;
+            let path = format!("/v1/sessions/{handle}");
+            ask(&client, Method::DELETE, &path).await?;
+            output.print(&json!({ "session": handle, "deleted": true }), |_| {
+                format!("session {handle} is deleted, with everything in it")
             })
         }
     }

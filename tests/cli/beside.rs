@@ -84,6 +84,21 @@ fn a_hosts_day(home: &Home) -> serde_json::Value {
 
     tickets(home, session);
 
+    let made = home.json(&["session", "create", "--id", "short", "--owner", "you"]);
+    let mut delete = vec!["session", "delete", "short"];
+    assert_eq!(
+        home.run(&[&delete[..], &["--as", "you"]].concat()).code,
+        4,
+        "it is its host's"
+    );
+    let done = home.json(&delete);
+    assert_eq!(done, json!({"session": made["session"], "deleted": true}));
+    let again = home.run(&delete);
+    assert_eq!(again.code, 4, "{again:?}");
+    assert!(again.err.contains("no session `short`"), "{again:?}");
+    delete[2] = made["session"].as_str().unwrap();
+    assert_eq!(home.run(&delete).code, 4);
+
     let all = home.json(&["session", "list"]);
     assert_eq!(all["sessions"].as_array().unwrap().len(), 2);
     let mut snapshot = home.json(&["snapshot", "--session", session]);
