@@ -11,7 +11,6 @@ use holdfast::{
     control::ControlError,
     model::{AttachmentKind, AttachmentRef, Cancel, ReceiptHandle},
     receipt::{Ask, Draft},
-    transfer::release::recover,
 };
 
 use crate::{
@@ -118,13 +117,18 @@ impl Place {
             .standing()
             .expect("a restart needs no help");
         let before = standing(&desk, when);
-        recover(&desk.parts);
+        desk.recover();
         let recovered = standing(&desk, when);
         assert_eq!(before.receipts, recovered.receipts, "{when}");
         assert_eq!(before.asks, recovered.asks, "{when}");
         assert_eq!(self.objects(), needed(&desk), "bytes and owners {when}");
         let unclaimed = column(&desk, "SELECT 'x' FROM unclaimed");
         assert_eq!(unclaimed.len(), 0, "claims {when}");
+        let leaving = column(
+            &desk,
+            "SELECT handle FROM sessions WHERE source = 'removed'",
+        );
+        assert_eq!(leaving.len(), 0, "removed sessions {when}");
         let staging = fs::read_dir(self.path().join("data/staging")).unwrap();
         assert_eq!(staging.count(), 0, "staging {when}");
         recovered
@@ -133,7 +137,11 @@ impl Place {
 
 /// What there is; every receipt and every ask of it has its bytes.
 fn standing(desk: &Desk, when: &str) -> Standing {
-    let receipts = column(desk, "SELECT handle FROM receipts");
+    let receipts = column(
+        desk,
+        "SELECT handle FROM receipts WHERE session IN
+             (SELECT id FROM sessions WHERE source <> 'removed')",
+    );
     let mut paths = Vec::new();
     for handle in &receipts {
         let handle = ReceiptHandle::parse(handle).unwrap();

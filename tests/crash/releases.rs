@@ -11,7 +11,7 @@ use holdfast::{
 use crate::{
     disk::Kind,
     place::{Place, Standing, needed},
-    releasing::{Circumstances, Desk},
+    releasing::{Circumstances, Desk, SESSION},
     skip::skipped,
     store::kinds,
     trace::{self, Call, Program, Run},
@@ -455,6 +455,41 @@ fn the_end_of_a_release_killed_at_any_change_leaves_bytes_and_owners_together() 
             check: &|place, n, _| !has(place, n),
         },
     ]);
+}
+
+/// Keeps I5 and I12: `kill -9` and "no space left" at each change of the removal of a session that has
+/// content of each kind: it is whole or nobody's, and nothing of it stays.
+#[test]
+fn a_session_whose_removal_is_killed_at_any_change_is_whole_or_gone() {
+    each(&[Work {
+        name: "removed",
+        says: "removed",
+        least: 20,
+        how: Circumstances::default(),
+        prepare: &|place, n| {
+            let desk = place.desk();
+            if desk.parts.journal.session(SESSION).is_err() {
+                desk.begin(place.path()).unwrap();
+            }
+            place.file("released", &content(n));
+            let seq = desk.declare(&["released"]).unwrap();
+            assert!(matches!(desk.release(seq, None), Ok(Released::Now(_))));
+            for (upload, own) in [("a", "of its own"), ("b", "another")] {
+                desk.upload(upload, format!("{own} {n}").as_bytes());
+            }
+            drop(desk);
+            asked(place, n + 1000);
+            place.tool("remove", &[])
+        },
+        check: &|place, _, standing| {
+            let rows = [
+                standing.receipts.len(),
+                standing.asks.len(),
+                standing.declared.len(),
+            ];
+            rows == [0; 3] && place.objects().is_empty()
+        },
+    }]);
 }
 
 /// Keeps I5 and I12: the power fails at changes of a release and of a no, and right after them. Every receipt

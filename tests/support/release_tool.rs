@@ -6,12 +6,14 @@
 //! release-tool [...] capture DIR KEY PATH...
 //! release-tool [...] archive DIR KEY
 //! release-tool [...] decide DIR INDEX allowed-once|rejected
+//! release-tool [...] remove DIR
 //! release-tool [...] recover DIR
 //! ```
 //!
 //! DIR is what `releasing::Desk::make` made. `decide` is about the ask that has waited INDEX-longest;
 //! `recover` does what a start does. Between opening and doing it prints `begin`, and then one line per
-//! file, after it is durable: `released HANDLE`, `asked HANDLE`, `settled`, `recovered`, or `refused ERROR`.
+//! file, after it is durable: `released HANDLE`, `asked HANDLE`, `settled`, `removed`,
+//! `recovered`, or `refused ERROR`.
 #![expect(clippy::print_stdout, reason = "a test program: it speaks on stdout")]
 
 #[path = "proven.rs"]
@@ -24,7 +26,6 @@ use std::{error::Error, path::PathBuf, process::ExitCode};
 use holdfast::{
     model::Seq,
     receipt::{Decision, Released},
-    transfer::release,
 };
 use releasing::{Circumstances, Desk, SESSION};
 
@@ -66,8 +67,12 @@ fn run() -> Result<(), Box<dyn Error>> {
             desk.decide(ask, decision)?;
             println!("settled");
         }
+        ("remove", []) => {
+            desk.remove()?;
+            println!("removed");
+        }
         ("recover", []) => {
-            release::recover(&desk.parts);
+            desk.recover();
             println!("recovered");
         }
         _ => return Err(format!("no command {command} {rest:?}").into()),

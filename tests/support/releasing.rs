@@ -11,7 +11,7 @@
 use std::{error::Error, path::Path, sync::Arc};
 
 use holdfast::{
-    access::{Access, Principal, PrincipalKind, PrincipalName},
+    access::{Access, AccessError, Principal, PrincipalKind, PrincipalName},
     audit::Audit,
     control::Control,
     gate::{DEFAULT_MAX_AGE, Evidence, Gate, Mode, Probed, ProbedResolver, ProbedRoot},
@@ -20,7 +20,8 @@ use holdfast::{
         native::NativeJournal,
     },
     model::{
-        ByteCount, Clock, Digest, Limits, ManualClock, Seq, SessionHandle, SessionId, Timestamp,
+        AttachmentId, AttachmentKind, AttachmentRef, ByteCount, Clock, Digest, FileName, Limits,
+        ManualClock, Seq, SessionHandle, SessionId, Timestamp,
     },
     pinned::{Policy, Resolver},
     policy::NameRules,
@@ -86,17 +87,37 @@ impl Desk {
     pub(crate) fn make(dir: &Path) -> Result<(), Box<dyn Error>> {
         drop(DataDir::init_on(&dir.join("data"), Filesystems::Any)?);
         let desk = Self::open(dir, Circumstances::default())?;
-        desk.parts.journal.create(NewSession {
+        desk.begin(dir)
+    }
+
+    /// Makes the session, which may have been before.
+    pub(crate) fn begin(&self, dir: &Path) -> Result<(), Box<dyn Error>> {
+        self.parts.journal.create(NewSession {
             handle: SESSION,
             id: SessionId::parse("released")?,
             cwd: dir.join("ws").to_str().map(str::to_owned),
-            host: desk.host.id,
-            owners: vec![desk.owner.id],
+            host: self.host.id,
+            owners: vec![self.owner.id],
             created_at: Timestamp::from_millis(NOW),
         })?;
         let mode = event("sandbox/mode", &json!({"mode": "workspace-write"}))?;
-        desk.parts.journal.append(SESSION, vec![mode], None)?;
+        self.parts.journal.append(SESSION, vec![mode], None)?;
         Ok(())
+    }
+
+    /// What a start does.
+    pub(crate) fn recover(&self) {
+        release::recover(&self.parts);
+        self.runtime.block_on(release::sweep(&self.parts));
+    }
+
+    /// Removes the session, unless it was.
+    pub(crate) fn remove(&self) -> Result<(), TransferError> {
+        let grant = match self.parts.access.remove_session(&self.host, SESSION) {
+            Err(AccessError::Hidden) => return Ok(()),
+            grant => grant?,
+        };
+        self.runtime.block_on(self.live.remove(grant, &self.host))
     }
 
     /// Opens what [`Desk::make`] made. Nothing is recovered.
@@ -124,6 +145,25 @@ impl Desk {
         })
     }
 
+    /// Keeps content the session has uploaded under this name.
+    pub(crate) fn upload(&self, name: &str, content: &[u8]) {
+        let limit = ByteCount::kib(64);
+        let mut spool = self.parts.store.spool(None, limit).unwrap();
+        spool.write(content).unwrap();
+        let spool = spool.finish();
+        let reference = AttachmentRef {
+            id: AttachmentId::new(spool.digest()),
+            name: Some(FileName::parse(name).unwrap()),
+            bytes: ByteCount::from(content.len()),
+            kind: AttachmentKind::File,
+        };
+        let kept = self.parts.store.commit(spool).unwrap();
+        let now = self.parts.clock.now();
+        let journal = &self.parts.journal;
+        journal.record_upload(SESSION, &reference, now).unwrap();
+        drop(kept);
+    }
+
     /// Declares these paths: the event's seq.
     pub(crate) fn declare(&self, paths: &[&str]) -> Result<Seq, JournalError> {
         let files: Vec<_> = paths.iter().map(|path| json!({ "path": path })).collect();
@@ -144,7 +184,10 @@ impl Desk {
             offset: 0,
             limit: 1000,
         };
-        let all = self.parts.journal.declared(SESSION, window).unwrap();
+        let all = match self.parts.journal.declared(SESSION, window) {
+            Err(JournalError::NotFound) => Vec::new(),
+            all => all.unwrap(),
+        };
         all.into_iter().map(|one| one.presented.path).collect()
     }
 
