@@ -11,22 +11,22 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::{
     control::{Control, ControlError, Tx, rusqlite},
-    model::{InteractionHandle, SessionHandle},
+    journal::native::SOURCE,
+    model::{Digest, InteractionHandle, SessionHandle},
+    receipt,
 };
 
-/// The source whose sessions can be removed.
-const NATIVE: &str = "native";
 /// The source of what is left of those that were.
 const REMOVED: &str = "removed";
 /// The most rows that go in one commit, so that other writes wait for no more than that.
 const STEP: usize = 1000;
 
-/// What gives somebody a right to anything of a session: it goes at once. Uses of tickets go with them.
-const RIGHTS: [&str; 4] = [
+/// What gives somebody a right to anything of a session: it goes at once, as the open asks do. Uses of
+/// tickets go with them.
+const RIGHTS: [&str; 3] = [
     "DELETE FROM session_owners WHERE session = ?1",
     "DELETE FROM tickets WHERE session = ?1",
     "DELETE FROM permissions WHERE session = ?1",
-    "DELETE FROM asks WHERE session = ?1 AND outcome IS NULL",
 ];
 
 /// What else a session has, with the content a row is about where it is about any: it goes in steps.
@@ -59,22 +59,22 @@ pub fn remove(
     control.write(move |tx| {
         let row: Option<i64> = tx
             .prepare_cached("SELECT id FROM sessions WHERE handle = ?1 AND source = ?2")?
-            .query_row((session.to_string(), NATIVE), |row| row.get(0))
+            .query_row((session.to_string(), SOURCE), |row| row.get(0))
             .optional()?;
         row.map(|row| withdraw(tx, row)).transpose()
     })
 }
 
 fn withdraw(tx: &Tx<'_>, row: i64) -> Result<Vec<InteractionHandle>, ControlError> {
-    tx.prepare_cached(
-        "INSERT INTO unclaimed (digest, ended)
-         SELECT digest, 1 FROM asks WHERE session = ?1 AND outcome IS NULL",
-    )?
-    .execute([row])?;
-    let waiting = tx
-        .prepare_cached("SELECT handle FROM asks WHERE session = ?1 AND outcome IS NULL")?
-        .query_map([row], |row| row.get::<_, String>(0))?
-        .collect::<Result<Vec<_>, _>>()?;
+    let waiting: Vec<(String, [u8; 32])> = tx
+        .prepare_cached(
+            "DELETE FROM asks WHERE session = ?1 AND outcome IS NULL RETURNING handle, digest",
+        )?
+        .query_map([row], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .collect::<Result<_, _>>()?;
+    for (_, digest) in &waiting {
+        receipt::ended(tx, Digest::from_bytes(*digest))?;
+    }
     for sql in RIGHTS {
         tx.prepare_cached(sql)?.execute([row])?;
     }
@@ -88,7 +88,7 @@ fn withdraw(tx: &Tx<'_>, row: i64) -> Result<Vec<InteractionHandle>, ControlErro
     // One that cannot be read was never shown to anybody.
     Ok(waiting
         .iter()
-        .filter_map(|handle| InteractionHandle::parse(handle).ok())
+        .filter_map(|(handle, _)| InteractionHandle::parse(handle).ok())
         .collect())
 }
 
@@ -122,8 +122,7 @@ pub fn step(control: &Control) -> Result<bool, ControlError> {
                 .collect::<Result<Vec<_>, _>>()?;
             room = room.saturating_sub(digests.len());
             for digest in digests.into_iter().flatten() {
-                tx.prepare_cached("INSERT INTO unclaimed (digest, ended) VALUES (?1, 1)")?
-                    .execute([digest])?;
+                receipt::ended(tx, Digest::from_bytes(digest))?;
             }
             if room == 0 {
                 return Ok(true);

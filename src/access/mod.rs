@@ -27,7 +27,7 @@ pub use token::{Issued, LoginCode, TicketSecret, Token, TokenInfo, TokenNumber};
 
 use crate::{
     control::{Control, ControlError},
-    journal::Source,
+    journal::{Source, native::SOURCE as NATIVE},
     model::{
         AttachmentId, AttachmentKind, AttachmentRef, Clock, FileName, LogGeneration, PrincipalId,
         Seq, SessionHandle, Timestamp,
@@ -35,8 +35,6 @@ use crate::{
     receipt::Receipt,
 };
 
-/// The source whose sessions can be written to.
-const NATIVE: &str = "native";
 /// How long a token that ended or was revoked stays in the list, in milliseconds: 30 days.
 const ENDED_FOR: i64 = 30 * 24 * 60 * 60 * 1000;
 

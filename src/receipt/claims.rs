@@ -66,11 +66,10 @@ impl Claims {
     }
 }
 
-/// The ask about this content ended, and with it the reason to keep it.
-pub(super) fn ended(tx: &Tx<'_>, digest: Digest) -> Result<(), LedgerError> {
-    tx.prepare_cached("INSERT INTO unclaimed (digest, ended) VALUES (?1, 1)")
-        .and_then(|mut insert| insert.execute([digest.as_bytes()]))
-        .map_err(ControlError::from)?;
+/// What this content was kept for ended, and with it a reason to keep it.
+pub(crate) fn ended(tx: &Tx<'_>, digest: Digest) -> Result<(), ControlError> {
+    tx.prepare_cached("INSERT INTO unclaimed (digest, ended) VALUES (?1, 1)")?
+        .execute([digest.as_bytes()])?;
     Ok(())
 }
 

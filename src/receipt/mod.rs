@@ -14,6 +14,7 @@ mod error;
 mod ledger;
 mod statement;
 
+pub(crate) use claims::ended;
 pub use claims::{Claims, Loose};
 pub use error::{DecideError, LedgerError};
 pub use ledger::{

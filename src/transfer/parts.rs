@@ -10,7 +10,7 @@ use crate::{
     model::{Clock, Digest, Limits},
     pool::Pool,
     receipt::Ledger,
-    store::{Store, verified::Verifier},
+    store::{Store, StoreError, verified::Verifier},
 };
 
 /// Everything a journey needs, built once by the composition root.
@@ -51,6 +51,15 @@ impl Parts {
     #[must_use]
     pub fn needs(&self, digest: Digest) -> bool {
         self.ledger.needs(digest).unwrap_or(true)
+    }
+
+    /// Takes content out of the store unless something needs it. Blocks.
+    ///
+    /// # Errors
+    /// [`StoreError`]; it may still be there then.
+    pub(super) fn forget(&self, digest: Digest) -> Result<(), StoreError> {
+        self.store.forget(digest, &mut || self.needs(digest))?;
+        Ok(())
     }
 }
 

@@ -361,7 +361,7 @@ fn give_up(parts: &Parts, claims: Claims, digests: &[Digest]) {
         return;
     }
     for digest in digests {
-        if let Err(error) = parts.store.forget(*digest, &mut || parts.needs(*digest)) {
+        if let Err(error) = parts.forget(*digest) {
             tracing::warn!(%error, "the content of a failed release is kept for now");
         }
     }
@@ -391,8 +391,7 @@ pub fn clear(parts: &Parts) -> bool {
 }
 
 fn clear_one(parts: &Parts, loose: Loose) -> Result<(), TransferError> {
-    let digest = loose.digest;
-    parts.store.forget(digest, &mut || parts.needs(digest))?;
+    parts.forget(loose.digest)?;
     Ok(parts.ledger.cleared(loose)?)
 }
 

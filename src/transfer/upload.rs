@@ -89,8 +89,9 @@ pub async fn receive<E: Into<Box<dyn Error + Send + Sync>>>(
                     error,
                     JournalError::NotFound | JournalError::OverQuota { .. }
                 );
-                if unowned {
-                    abandon(&own, id);
+                // Its session was removed, or filled, meanwhile: nothing was recorded of it.
+                if unowned && let Err(error) = own.forget(id.digest()) {
+                    tracing::warn!(%error, %id, "content of an upload that was refused is kept");
                 }
                 return Err(error.into());
             }
@@ -99,14 +100,6 @@ pub async fn receive<E: Into<Box<dyn Error + Send + Sync>>>(
             Ok(reference)
         })
         .await?
-}
-
-/// Takes content out again that nothing was recorded of: its session was removed, or filled, meanwhile.
-fn abandon(parts: &Parts, id: AttachmentId) {
-    let digest = id.digest();
-    if let Err(error) = parts.store.forget(digest, &mut || parts.needs(digest)) {
-        tracing::warn!(%error, %id, "content of an upload that was refused is kept");
-    }
 }
 
 /// Streams the body into a spool: a few blocks in memory at most, whatever its length (I11).

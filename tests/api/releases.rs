@@ -90,15 +90,20 @@ impl Scene {
             roots: vec![("ws", root.clone())],
             ..options
         });
-        let form = json!({"owners": [server.alice.who.id], "cwd": root});
-        let made = server.post("/v1/sessions", &server.host, &form);
-        assert_eq!(made.status, 201, "{}", made.text());
-        let session = made.json()["session"].as_str().unwrap().to_owned();
+        let session = Self::begin(&server, &root, None);
         Self {
             server,
             session,
             workspace,
         }
+    }
+
+    /// A session of alice's in a workspace, of this id where one is given: its handle.
+    pub(crate) fn begin(server: &Server, root: &Path, id: Option<&str>) -> String {
+        let form = json!({"id": id, "owners": [server.alice.who.id], "cwd": root});
+        let made = server.post("/v1/sessions", &server.host, &form);
+        assert_eq!(made.status, 201, "{}", made.text());
+        made.json()["session"].as_str().unwrap().to_owned()
     }
 
     pub(crate) fn root(&self) -> &Path {

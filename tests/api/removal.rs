@@ -18,6 +18,7 @@ use crate::{
         server::{Person, eventually, id, message},
         sse::Sse,
     },
+    told::until_own_session,
 };
 
 /// What must not be found on the disk afterwards.
@@ -30,11 +31,7 @@ fn delete(scene: &Scene, who: &Person) -> Answer {
 
 /// A session of alice's under this id, as [`Scene::session`].
 fn create(scene: &Scene, id: &str) -> String {
-    let server = &scene.server;
-    let form = json!({"id": id, "owners": [server.alice.who.id], "cwd": scene.root()});
-    let made = server.post("/v1/sessions", &server.host, &form);
-    assert_eq!(made.status, 201, "{}", made.text());
-    made.json()["session"].as_str().unwrap().to_owned()
+    Scene::begin(&scene.server, scene.root(), Some(id))
 }
 
 /// The files of a directory that hold the mark.
@@ -329,9 +326,7 @@ fn the_end_of_a_session_is_told_with_all_that_waited_in_it() {
         let mut seen = stream.seen.iter();
         assert!(seen.any(|frame| frame.event == "approval/resolved"));
     }
-    let own = server.session(&[&server.bob]);
-    let added = bob.until("host/session-added").data["session"].clone();
-    assert_eq!(format!("/v1/sessions/{}", added.as_str().unwrap()), own);
+    until_own_session(server, &mut bob);
     assert!(
         bob.seen
             .iter()

@@ -19,6 +19,13 @@ fn stream(server: &Server) -> Sse {
     Sse::open(server, &server.alice, None)
 }
 
+/// Reads bob's stream up to a session of his own that is added now: whatever was told before has been seen.
+pub(crate) fn until_own_session(server: &Server, bob: &mut Sse) {
+    let own = server.session(&[&server.bob]);
+    let added = bob.until("host/session-added").data["session"].clone();
+    assert_eq!(format!("/v1/sessions/{}", added.as_str().unwrap()), own);
+}
+
 /// E02 and E08 for releases: a question reappears under its id on every new stream until it ends, and
 /// each way it ends is told.
 #[test]
@@ -70,9 +77,7 @@ fn a_release_is_told_to_nobody_else() {
     scene.file("a.txt", b"one");
     let ask = scene.ask_for("a.txt").json();
     scene.decide(&server.alice, &ask, "rejected");
-    let own = server.session(&[&server.bob]);
-    let added = bob.until("host/session-added").data["session"].clone();
-    assert_eq!(format!("/v1/sessions/{}", added.as_str().unwrap()), own);
+    until_own_session(server, &mut bob);
     let told = bob
         .seen
         .iter()
